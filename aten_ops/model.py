@@ -1,0 +1,158 @@
+"""Which ATen overloads get a shim, and which call each shim makes.
+
+The source is `torchgen`'s model of the installed PyTorch; nothing here parses C++ headers.
+"""
+from __future__ import annotations
+
+import functools
+import pathlib
+import re
+from dataclasses import dataclass, field
+
+import torch
+import torchgen
+import yaml
+from torchgen.gen import parse_native_yaml
+from torchgen.model import (
+    BaseTy,
+    BaseType,
+    FunctionSchema,
+    ListType,
+    NativeFunction,
+    OptionalType,
+    SchemaKind,
+    Type,
+)
+
+HERE = pathlib.Path(__file__).parent
+
+# Their out= variants resize `out` on the way to the result, so they cannot write into MindSpore's memory.
+OUT_VARIANT_RESIZES = {
+    "mse_loss", "huber_loss", "smooth_l1_loss", "soft_margin_loss", "binary_cross_entropy", "max_unpool2d",
+}
+
+
+@dataclass
+class Operator:
+    """One functional ATen overload."""
+
+    function: NativeFunction
+    reason: str = ""
+    """Why it is left out; empty if it is callable."""
+    target: NativeFunction | None = None
+    """The function that the shim calls: an out= variant, the function itself, or none if Python calls it eagerly."""
+    tags: set[str] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        """ATen's name with the overload, as in "add.Tensor"."""
+        return str(self.function.func.name)
+
+    @property
+    def symbol(self) -> str:
+        return self.function.func.name.unambiguous_name()
+
+    @property
+    def writes_out(self) -> bool:
+        return self.target is not None and self.target.func.kind() == SchemaKind.out
+
+    @property
+    def results(self) -> list[str]:
+        """The type of each result: "Tensor", "Tensor[]", "int", ..."""
+        return [str(result.type) for result in self.function.func.returns]
+
+
+def base_types(type_: Type) -> set[BaseTy]:
+    if isinstance(type_, BaseType):
+        return {type_.name}
+    if isinstance(type_, (ListType, OptionalType)):
+        return base_types(type_.elem)
+    raise TypeError(f"torchgen has a new kind of type: {type_!r}")
+
+
+class Skips:
+    """The rules of skips.yaml."""
+
+    def __init__(self, path: pathlib.Path = HERE / "skips.yaml") -> None:
+        rules = yaml.safe_load(path.read_text())
+        self.types: dict[str, str] = rules["types"]
+        self.names = [(re.compile(rule["match"]), rule["reason"]) for rule in rules["names"]]
+        self.unused = {pattern.pattern for pattern, _ in self.names}
+
+    def reason(self, function: NativeFunction) -> str:
+        schema = function.func
+        for item in [*schema.arguments.flat_all, *schema.returns]:
+            for type_ in base_types(item.type):
+                if type_.name in self.types:
+                    return self.types[type_.name]
+        for pattern, reason in self.names:
+            if pattern.fullmatch(str(schema.name)):
+                self.unused.discard(pattern.pattern)
+                return reason
+        return ""
+
+
+def has_kernel(function: NativeFunction, key: str) -> bool:
+    return torch._C._dispatch_has_computed_kernel_for_dispatch_key(f"aten::{function.func.name}", key)
+
+
+@functools.cache
+def native_functions() -> tuple[NativeFunction, ...]:
+    """Every function of the installed PyTorch, the generated ones (out= and *_copy variants) included."""
+    native = pathlib.Path(torchgen.__file__).parent / "packaged" / "ATen" / "native"
+    return tuple(parse_native_yaml(str(native / "native_functions.yaml"), str(native / "tags.yaml")).native_functions)
+
+
+@functools.cache
+def by_name() -> dict[str, NativeFunction]:
+    return {str(f.func.name): f for f in native_functions()}
+
+
+@functools.cache
+def out_variants() -> dict[FunctionSchema, NativeFunction]:
+    """The out= variant for the signature of a functional overload."""
+    return {
+        f.func.signature(): f
+        for f in native_functions()
+        if f.func.kind() == SchemaKind.out and not any(a.is_write for a in f.func.arguments.flat_non_out)
+    }
+
+
+def _returns_only_tensors(function: NativeFunction) -> bool:
+    kinds = {str(result.type) for result in function.func.returns}
+    return bool(kinds) and kinds <= {"Tensor", "Tensor[]"}
+
+
+def _target(function: NativeFunction) -> NativeFunction | None:
+    """The cheapest call with the function's result: straight into MindSpore's memory if there is one."""
+    if not _returns_only_tensors(function) or "dynamic_output_shape" in function.tags:
+        return None
+    if function.func.name.name.base in OUT_VARIANT_RESIZES or _has_optional_results(function):
+        return function
+    if function.is_view_op:  # its *_copy variant is the one with an out= variant
+        name = function.func.name
+        function = by_name().get(f"{name.name}_copy{'.' if name.overload_name else ''}{name.overload_name}", function)
+    return out_variants().get(function.func.signature(), function)
+
+
+def _has_optional_results(function: NativeFunction) -> bool:
+    """Backward functions with an output_mask leave out the results that nobody asked for."""
+    return any(str(a.type).startswith("bool[") for a in function.func.arguments.flat_all)
+
+
+def operators(key: str) -> list[Operator]:
+    """Every functional overload, for the dispatch key "CPU" or "CUDA", sorted by name."""
+    skips = Skips()
+    found = []
+    for function in native_functions():
+        if function.func.kind() != SchemaKind.functional:
+            continue
+        operator = Operator(function, skips.reason(function), tags=set(function.tags))
+        if not operator.reason and not has_kernel(function, key):
+            operator.reason = f"PyTorch has no {key} kernel for it"
+        if not operator.reason:
+            operator.target = _target(function)
+        found.append(operator)
+    for pattern in sorted(skips.unused):
+        print(f"skips.yaml: nothing matches {pattern}")
+    return sorted(found, key=lambda op: op.name)

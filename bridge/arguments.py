@@ -1,0 +1,283 @@
+"""Binds a call's arguments to an overload, by the rules of PyTorch's own argument parser and in its words."""
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import torch
+
+from bridge import dtypes
+from bridge.encoding import Slot, Wrapped, encode
+from bridge.schema import Argument, Schema
+
+_LAYOUTS = {torch.strided: "strided"}
+_MEMORY_FORMATS = {
+    torch.contiguous_format: "contiguous_format",
+    torch.preserve_format: "preserve_format",
+    torch.channels_last: "channels_last",
+    torch.channels_last_3d: "channels_last_3d",
+}
+_INT64 = range(-(2**63), 2**63)
+
+
+class TensorMark:
+    """Stands for a tensor whose data is not at hand: in graph mode, at compile time."""
+
+
+@dataclass
+class Bound:
+    """A call's arguments in the schema's order: its tensors, and everything else as text."""
+
+    schema: Schema
+    tensors: list[Any]
+    text: str
+    reusable: bool
+    """Whether the text depends on nothing but Python values: not on the data of a 0-d tensor."""
+
+
+class Mismatch(TypeError):
+    """The arguments do not fit the overload."""
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, (ms.Tensor, TensorMark))
+
+
+def _describe(value: Any) -> str:
+    if _is_tensor(value):
+        return "Tensor"
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__name__} of ({', '.join(_describe(v) for v in value[:4])}{', ...' if len(value) > 4 else ''})"
+    if isinstance(value, torch.Tensor):
+        return "torch.Tensor (convert it with mindspore.Tensor.from_numpy)"
+    if isinstance(value, np.ndarray):
+        return "numpy.ndarray (convert it with mindspore.Tensor)"
+    if isinstance(value, (ms.COOTensor, ms.CSRTensor, ms.RowTensor)):
+        return f"{type(value).__name__} (sparse tensors are not supported)"
+    return type(value).__name__
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+class Binder:
+    """Binds one call to one overload. `fail` raises in the words of PyTorch's parser."""
+
+    def __init__(self, schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.schema = schema
+        self.args = args
+        self.kwargs = kwargs
+        self.tensors: list[Any] = []
+        self.reads_data = False
+
+    def fail(self, why: str) -> Mismatch:
+        return Mismatch(f"{self.schema.packet}(): {why}")
+
+    def bind(self) -> Bound:
+        values = [self.value(*item) for item in self.assign()]
+        self.check_numbers_fit(values)
+        encoded = [v for v, a in zip(values, self.schema.arguments, strict=True) if a.base not in ("Generator", "Device")]
+        return Bound(self.schema, self.tensors, "".join(map(encode, encoded)), not self.reads_data)
+
+    def assign(self) -> list[tuple[Argument, Any, int | None]]:
+        """Each argument with its value and, if it was given by position, the position."""
+        schema = self.schema
+        if len(self.args) > len(schema.positional):
+            raise self.fail(f"takes {len(schema.positional)} positional arguments but {len(self.args)} were given")
+        named = dict(self.kwargs)
+        if "input" in named and schema.arguments[0].name == "self" and "self" not in named:
+            named["self"] = named.pop("input")  # PyTorch's documentation calls the first tensor input
+        assigned = []
+        for position, argument in enumerate(schema.arguments):
+            if not argument.keyword_only and position < len(self.args):
+                if argument.name in named:
+                    raise self.fail(f"argument '{argument.name}' was given by position and by name")
+                assigned.append((argument, self.args[position], position + 1))
+            elif argument.name in named:
+                assigned.append((argument, named.pop(argument.name), None))
+            elif argument.required:
+                missing = [a.name for i, a in enumerate(schema.arguments)
+                           if a.required and i >= len(self.args) and a.name not in self.kwargs]
+                raise self.fail(f"missing {len(missing)} required argument(s): {', '.join(map(repr, missing))}")
+            else:
+                assigned.append((argument, argument.default, None))
+        for name in named:
+            if name in {a.name for a in schema.arguments}:
+                raise self.fail(f"argument '{name}' was given by position and by name")
+            if name == "out":
+                raise self.fail("out= is not supported: MindSpore allocates the results")
+            raise self.fail(f"got an unexpected keyword argument '{name}'")
+        return assigned
+
+    def value(self, argument: Argument, value: Any, position: int | None) -> Any:
+        if value is None and argument.is_optional:
+            return None
+        try:
+            if argument.is_list:
+                return self.list_value(argument, value)
+            return self.single(argument, value)
+        except Mismatch as mismatch:
+            if mismatch.args:
+                raise
+            where = f" (position {position})" if position else ""
+            raise self.fail(
+                f"argument '{argument.name}'{where} must be {argument.type_name}, not {_describe(value)}"
+            ) from None
+
+    def list_value(self, argument: Argument, value: Any) -> list[Any]:
+        if argument.size and not isinstance(value, (list, tuple)):
+            return [self.single(argument, value)] * argument.size
+        if not isinstance(value, (list, tuple)):
+            raise Mismatch
+        if argument.base == "bool" and argument.size and len(value) != argument.size:
+            raise self.fail(f"argument '{argument.name}' must have {argument.size} items, not {len(value)}")
+        return [None if v is None and argument.items_optional else self.single(argument, v) for v in value]
+
+    def single(self, argument: Argument, value: Any) -> Any:
+        return _CONVERTERS[argument.base](self, value)
+
+    def number_in(self, value: Any) -> Any:
+        """The Python number in a NumPy scalar or in a 0-d tensor, else the value itself."""
+        if isinstance(value, np.generic):
+            return value.item()
+        if isinstance(value, ms.Tensor) and value.ndim == 0:
+            self.reads_data = True
+            return value.item()
+        return value
+
+    # One converter for each base type. They raise an empty Mismatch, which `value` completes, or a whole one.
+
+    def tensor(self, value: Any) -> Any:
+        if _is_tensor(value):
+            self.tensors.append(value)
+            return Slot(len(self.tensors) - 1)
+        if isinstance(value, (numbers.Number, np.generic)) and torch._C._should_allow_numbers_as_tensors(self.schema.packet):
+            return Wrapped(self.number(value))
+        raise Mismatch
+
+    def number(self, value: Any) -> bool | int | float | complex:
+        value = self.number_in(value)
+        if isinstance(value, (bool, float, complex)):
+            return value
+        if not _is_int(value):
+            raise Mismatch
+        if not -(2**63) <= value < 2**64:
+            raise OverflowError(f"{self.schema.packet}(): {value} does not fit into 64 bits")
+        return int(value)
+
+    def integer(self, value: Any) -> int:
+        value = self.number_in(value)
+        if not _is_int(value):
+            raise Mismatch
+        if value not in _INT64:
+            raise OverflowError(f"{self.schema.packet}(): {value} does not fit into 64 bits")
+        return int(value)
+
+    def floating(self, value: Any) -> float:
+        value = self.number_in(value)
+        if not isinstance(value, numbers.Real) or isinstance(value, bool):
+            raise Mismatch
+        return float(value)
+
+    def boolean(self, value: Any) -> bool:
+        value = self.number_in(value)
+        if not isinstance(value, bool):
+            raise Mismatch
+        return value
+
+    def string(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise Mismatch
+        return value
+
+    def scalar_type(self, value: Any) -> str:
+        if isinstance(value, torch.dtype) and value in dtypes.NAME_FROM_TORCH:
+            return dtypes.NAME_FROM_TORCH[value]
+        if isinstance(value, str) and value in dtypes.TORCH_DTYPES:
+            return value
+        if isinstance(value, ms.dtype.Type):
+            return dtypes.NAME_FROM_TORCH[dtypes.to_torch(value)]
+        if isinstance(value, torch.dtype):
+            dtypes.to_mindspore(value)
+        raise Mismatch
+
+    def layout(self, value: Any) -> str:
+        if value not in ("strided", torch.strided):
+            raise self.fail(f"layout {value} is not supported: MindSpore's tensors are strided")
+        return "strided"
+
+    def memory_format(self, value: Any) -> str:
+        name = _MEMORY_FORMATS.get(value, value)
+        if name not in _MEMORY_FORMATS.values():
+            raise Mismatch
+        return name
+
+    def device(self, value: Any) -> None:
+        """A result lies where MindSpore computes it; a device argument may only say the same."""
+        try:
+            kind = torch.device(value).type
+        except (RuntimeError, TypeError):
+            raise Mismatch from None
+        current = {"CPU": "cpu", "GPU": "cuda"}.get(ms.get_context("device_target"))
+        if kind != current:
+            raise ValueError(f"{self.schema.packet}(): device {value} is not MindSpore's device, which is {current}")
+
+    def generator(self, value: Any) -> None:
+        raise self.fail("a generator is not supported: seed with bridge.manual_seed or mindspore.set_seed")
+
+    def check_numbers_fit(self, values: list[Any]) -> None:
+        for argument, value in zip(self.schema.arguments, values, strict=True):
+            if argument.name == "pin_memory" and value:
+                raise ValueError(f"{self.schema.packet}(): pinned memory is not supported")
+
+
+_CONVERTERS: dict[str, Callable[[Binder, Any], Any]] = {
+    "Tensor": Binder.tensor,
+    "number": Binder.number,
+    "int": Binder.integer,
+    "float": Binder.floating,
+    "bool": Binder.boolean,
+    "str": Binder.string,
+    "ScalarType": Binder.scalar_type,
+    "Layout": Binder.layout,
+    "MemoryFormat": Binder.memory_format,
+    "Device": Binder.device,
+    "Generator": Binder.generator,
+}
+
+
+def _packed(args: Sequence[Any]) -> tuple[Any, ...] | None:
+    """`permute(x, 0, 1)` as `permute(x, [0, 1])`: PyTorch takes a last list of ints unpacked."""
+    first = next((i for i, a in enumerate(args) if not _is_tensor(a)), len(args))
+    sizes = args[first:]
+    if sizes and all(map(_is_int, sizes)):
+        return (*args[:first], list(sizes))
+    return None
+
+
+def resolve(packet: str, schemas: Sequence[Schema], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
+    """Bind the call to the first overload that it fits.
+
+    Raises TypeError in the words of PyTorch's parser: what is wrong with the argument if there is one overload, the
+    list of signatures if there are several.
+    """
+    mismatches: list[Mismatch] = []
+    packed = _packed(args)
+    for arguments in [args] if packed is None else [args, packed]:
+        for schema in schemas:
+            try:
+                return Binder(schema, arguments, kwargs).bind()
+            except Mismatch as mismatch:
+                mismatches.append(mismatch)
+    if len(schemas) == 1:
+        raise TypeError(str(mismatches[0]))
+    got = ", ".join([*map(_describe, args), *(f"{name}={_describe(value)}" for name, value in kwargs.items())])
+    expected = "\n".join(f" * {schema.text}" for schema in schemas)
+    raise TypeError(
+        f"{packet}() received an invalid combination of arguments - got ({got}), but expected one of:\n{expected}"
+    )

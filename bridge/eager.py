@@ -1,0 +1,74 @@
+"""Operators that cannot be a primitive: PyTorch runs them at once, on views of MindSpore's memory, in PyNative mode.
+
+They are those whose result is a Python value, or has a shape that depends on the data.
+"""
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import mindspore as ms
+import torch
+from mindspore.common.api import _pynative_executor
+
+from bridge import dtypes
+from bridge.arguments import Bound
+from bridge.infer import renamed, torch_call
+from bridge.schema import Schema
+
+
+def reason(op: Schema) -> str:
+    """Why the operator needs PyNative mode."""
+    if all(result in ("Tensor", "List[Tensor]") for result in op.results) and op.results:
+        return "the shape of its result depends on the data"
+    return "its result is not a tensor"
+
+
+def torch_view(tensor: ms.Tensor) -> torch.Tensor:
+    """A PyTorch tensor on the memory of a MindSpore tensor of the same shape; the data is not copied.
+
+    The caller keeps `tensor` alive, and has waited for MindSpore to compute it.
+    """
+    dtype = dtypes.to_torch(tensor.dtype)
+    count = tensor.size
+    if count == 0:
+        return torch.empty(tensor.shape, dtype=dtype)
+    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(tensor.data_ptr())
+    return torch.frombuffer(memory, dtype=dtype).view(tensor.shape)
+
+
+def from_torch(tensor: torch.Tensor) -> ms.Tensor:
+    """A MindSpore tensor with a copy of the data."""
+    result = ms.Tensor(shape=tuple(tensor.shape), dtype=dtypes.to_mindspore(tensor.dtype), init=_Uninitialised())
+    result = result.init_data()
+    if tensor.numel():
+        torch_view(result).copy_(tensor)
+    return result
+
+
+class _Uninitialised(ms.common.initializer.Initializer):
+    """MindSpore allocates, and the caller fills."""
+
+    def _initialize(self, arr: Any) -> None:
+        pass
+
+
+def _to_mindspore(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return from_torch(value)
+    if isinstance(value, torch.dtype):
+        return dtypes.to_mindspore(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(_to_mindspore(item) for item in value)
+    return value
+
+
+def call(bound: Bound) -> Any:
+    """Run the bound call and return its results: tensors, Python values, or a tuple of them."""
+    tensors = [tensor.contiguous() for tensor in bound.tensors]
+    _pynative_executor.sync()
+    with torch.no_grad():
+        try:
+            return _to_mindspore(torch_call(bound.schema, bound.text, [torch_view(t) for t in tensors], "cpu"))
+        except Exception as error:
+            raise renamed(error, bound.schema.name) from None

@@ -1,0 +1,110 @@
+"""The argument text: everything but the tensors of one call, exactly, as one string attribute of the primitive.
+
+`ms_ext/arguments.h` has the grammar and reads it in C++; `decode` reads it back for shape inference.
+"""
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+
+class Slot:
+    """Stands for the tensor input at `position`."""
+
+    __slots__ = ("position",)
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+
+
+class Name(str):
+    """A string that names a dtype, layout or memory format."""
+
+
+def _bits(value: float) -> str:
+    return struct.pack(">d", value).hex()
+
+
+def encode_number(value: bool | int | float | complex) -> str:
+    if isinstance(value, bool):
+        return f"b{int(value)};"
+    if isinstance(value, int):
+        return f"i{value};" if value < 2**63 else f"u{value};"
+    if isinstance(value, float):
+        return f"d{_bits(value)};"
+    return f"c{_bits(value.real)},{_bits(value.imag)};"
+
+
+def encode(value: Any) -> str:
+    """The text of one bound argument; numbers in a tensor's place are `wrapped` by the caller."""
+    if value is None:
+        return "N"
+    if isinstance(value, Slot):
+        return "T"
+    if isinstance(value, str):
+        return f"s{len(value.encode())}:{value}"
+    if isinstance(value, list):
+        return f"[{len(value)};" + "".join(map(encode, value))
+    if isinstance(value, Wrapped):
+        return "W" + encode_number(value.number)
+    return encode_number(value)
+
+
+class Wrapped:
+    """A number in a tensor's place: PyTorch's wrapped number, which does not take part in dtype promotion."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: bool | int | float | complex) -> None:
+        self.number = number
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.data = text.encode()
+        self.position = 0
+        self.slots = 0
+
+    def until(self, end: bytes) -> str:
+        stop = self.data.index(end, self.position)
+        taken = self.data[self.position : stop]
+        self.position = stop + 1
+        return taken.decode()
+
+    def double(self, end: bytes = b";") -> float:
+        return struct.unpack(">d", bytes.fromhex(self.until(end)))[0]
+
+    def value(self) -> Any:
+        tag = self.data[self.position : self.position + 1]
+        self.position += 1
+        if tag == b"N":
+            return None
+        if tag == b"T":
+            self.slots += 1
+            return Slot(self.slots - 1)
+        if tag == b"W":
+            return self.value()
+        if tag in (b"i", b"u"):
+            return int(self.until(b";"))
+        if tag == b"b":
+            return self.until(b";") == "1"
+        if tag == b"d":
+            return self.double()
+        if tag == b"c":
+            real = self.double(b",")
+            return complex(real, self.double())
+        if tag == b"s":
+            size = int(self.until(b":"))
+            self.position += size
+            return self.data[self.position - size : self.position].decode()
+        assert tag == b"[", tag
+        return [self.value() for _ in range(int(self.until(b";")))]
+
+
+def decode(text: str) -> list[Any]:
+    """The values of an argument text: Slots for tensors, plain numbers for wrapped ones."""
+    reader = _Reader(text)
+    values = []
+    while reader.position < len(reader.data):
+        values.append(reader.value())
+    return values

@@ -1,0 +1,85 @@
+"""Shapes and dtypes of results: the same ATen operator, run on tensors of the `meta` device, which hold no data."""
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from bridge import dtypes
+from bridge.encoding import Slot, decode
+from bridge.schema import Schema, schema
+
+# (shape, PyTorch dtype) of an input or output.
+Spec = tuple[tuple[int, ...], torch.dtype]
+
+# Operators whose meta kernels give a wrong shape: these run on CPU tensors filled with zeros instead.
+WRONG_ON_META = {"native_batch_norm", "_native_batch_norm_legit", "_embedding_bag_forward_only"}
+
+
+def _torch_value(argument: Any, value: Any, tensors: list[torch.Tensor]) -> Any:
+    if isinstance(value, Slot):
+        return tensors[value.position]
+    if isinstance(value, list):
+        return [_torch_value(argument, item, tensors) for item in value]
+    if value is None:
+        return None
+    if argument.base == "ScalarType":
+        return dtypes.TORCH_DTYPES[value]
+    if argument.base in ("Layout", "MemoryFormat"):
+        return getattr(torch, value)
+    return value
+
+
+def torch_call(op: Schema, text: str, tensors: list[torch.Tensor], device: str) -> Any:
+    """Call the overload in PyTorch with the arguments of `text`; what lets a device be named is on `device`."""
+    values = iter(decode(text))
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for argument in op.arguments:
+        if argument.base == "Generator":
+            continue
+        value = device if argument.base == "Device" else _torch_value(argument, next(values), tensors)
+        if argument.keyword_only:
+            kwargs[argument.name] = value
+        else:
+            args.append(value)
+    return op.torch_op(*args, **kwargs)
+
+
+def _flat(results: Any) -> list[torch.Tensor]:
+    if isinstance(results, torch.Tensor):
+        return [results]
+    return [tensor for result in results if result is not None for tensor in _flat(result)]
+
+
+def _run(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
+    make = torch.empty if device == "meta" else torch.zeros
+    tensors = [make(shape, dtype=dtype, device=device) for shape, dtype in inputs]
+    return tuple((tuple(t.shape), t.dtype) for t in _flat(torch_call(op, text, tensors, device)))
+
+
+@functools.lru_cache(maxsize=65536)
+def infer(name: str, text: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+    """Shape and dtype of each result of the overload.
+
+    Raises what PyTorch raises, with the operator's name in front.
+    """
+    op = schema(name)
+    with torch.no_grad():
+        try:
+            if op.packet in WRONG_ON_META:
+                return _run(op, text, inputs, "cpu")
+            try:
+                return _run(op, text, inputs, "meta")
+            except NotImplementedError:  # no meta kernel
+                return _run(op, text, inputs, "cpu")
+        except Exception as error:
+            raise renamed(error, name) from None
+
+
+def renamed(error: Exception, name: str) -> Exception:
+    """The error as one of the three kinds that callers expect, saying which operator it is about."""
+    kind = next((k for k in (TypeError, ValueError, IndexError) if isinstance(error, k)), RuntimeError)
+    return kind(f"aten.{name}: {error}")
+

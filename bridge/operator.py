@@ -1,0 +1,185 @@
+"""The callable that users see: resolves the overload, finds the primitive and runs it, in both modes."""
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore.ops._primitive_cache import _get_cache_prim
+from mindspore.ops.primitive import _run_op, constexpr
+
+from bridge import eager
+from bridge.arguments import Bound, TensorMark, resolve
+from bridge.primitive import ATen
+from bridge.results import places
+from bridge.schema import Schema, overloads, schema
+
+_MAX_PLANS = 4096
+
+# In graph mode, stands for a tensor among the constants that overload resolution looks at.
+_TENSOR = "\0tensor"
+
+
+class Operator:
+    """An ATen operator by name, or one of its overloads.
+
+    `aten.add` resolves its overload from the arguments as PyTorch does; `aten.add.Tensor` is that overload.
+
+    Raises:
+        TypeError: the arguments fit no overload.
+        ValueError, IndexError, RuntimeError: PyTorch refuses the shapes, dtypes or values, in its own words.
+    """
+
+    def __init__(self, name: str, names: tuple[str, ...]) -> None:
+        self.name = name
+        self.names = names
+        self._schemas: list[Schema] | None = None
+        self._plans: dict[Any, Any] = {}
+        # Python calls an object through its class; MindSpore's compiler asks the object itself for its __call__.
+        self.__dict__["__call__"] = self._call_in_graph
+        self.__dict__["__ms_class__"] = True  # what ms.jit_class sets
+        if len(names) > 1 or "." not in name:
+            for full in names:
+                self.__dict__[full.partition(".")[2] or "default"] = Operator(full, (full,)) if len(names) > 1 else self
+
+    @property
+    def schemas(self) -> list[Schema]:
+        """The schemas to resolve among, in order."""
+        if self._schemas is None:
+            self._schemas = [schema(name) for name in self.names]
+        return self._schemas
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        return "\n".join(op.text for op in self.schemas)
+
+    def __repr__(self) -> str:
+        return f"<aten.{self.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tensors: list[Any] = []
+        try:
+            if kwargs:
+                key = (_key(args, tensors), tuple(kwargs), _key(tuple(kwargs.values()), tensors))
+            else:
+                key = _key(args, tensors)
+            plan = self._plans.get(key)
+        except TypeError:  # an argument that cannot be hashed: resolution says what is wrong with it
+            plan = None
+        if plan is None:
+            return self._call_unplanned(args, kwargs, key)
+        primitive, arrange = plan
+        results = _run_op(primitive, "Custom", tensors)
+        return arrange(results) if arrange else results
+
+    def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any) -> Any:
+        bound = resolve(self.name, self.schemas, args, kwargs)
+        if bound.schema.shim is None:
+            return eager.call(bound)
+        primitive = ATen(bound.schema.name, bound.text)
+        arrange = _arranger(bound)
+        if bound.reusable:
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.clear()
+            self._plans[key] = (primitive, arrange)
+        results = _run_op(primitive, "Custom", bound.tensors)
+        return arrange(results) if arrange else results
+
+    def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        tensors = ()
+        marks = ()
+        for argument in args:
+            if isinstance(argument, ms.Tensor):
+                tensors = (*tensors, argument)
+                marks = (*marks, _TENSOR)
+            elif isinstance(argument, (list, tuple)):
+                items = ()
+                for item in argument:
+                    if isinstance(item, ms.Tensor):
+                        tensors = (*tensors, item)
+                        items = (*items, _TENSOR)
+                    else:
+                        items = (*items, item)
+                marks = (*marks, items)
+            else:
+                marks = (*marks, argument)
+        names = ()
+        for name, argument in kwargs.items():
+            names = (*names, name)
+            if isinstance(argument, ms.Tensor):
+                tensors = (*tensors, argument)
+                marks = (*marks, _TENSOR)
+            elif isinstance(argument, (list, tuple)):
+                items = ()
+                for item in argument:
+                    if isinstance(item, ms.Tensor):
+                        tensors = (*tensors, item)
+                        items = (*items, _TENSOR)
+                    else:
+                        items = (*items, item)
+                marks = (*marks, items)
+            else:
+                marks = (*marks, argument)
+        bound = _bind_in_graph(self.name, self.names, marks, names)
+        results = _get_cache_prim(ATen)(bound[0], bound[1])(*tensors)
+        return results
+
+
+def _key(values: Any, tensors: list[Any]) -> Any:
+    """What of some arguments decides the plan; the tensors among them are collected.
+
+    1, 1.0 and True are different keys, and so are 0.0 and -0.0.
+    """
+    key: list[Any] = []
+    for value in values:
+        kind = type(value)
+        if kind is ms.Tensor or kind is ms.Parameter:
+            tensors.append(value)
+            key.append(ms.Tensor)
+        elif kind is float:
+            key.append(value.hex())
+            key.append(kind)
+        elif kind is list or kind is tuple:
+            key.append(_key(value, tensors))
+        elif isinstance(value, (complex, np.generic)):
+            key.append(repr(value))
+            key.append(kind)
+        elif isinstance(value, ms.Tensor):
+            tensors.append(value)
+            key.append(ms.Tensor)
+        else:
+            key.append(value)
+            key.append(kind)
+    return tuple(key)
+
+
+def _arranger(bound: Bound) -> Any:
+    """The function that brings a primitive's flat results into the overload's form; None if they are in it."""
+    if not bound.schema.nested:
+        return None
+    return lambda results: tuple(
+        None if place is None else results[place] for place in places(bound.schema.name, bound.text, len(results))
+    )
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_unmarked(item) for item in value]
+    return TensorMark() if isinstance(value, str) and value == _TENSOR else value
+
+
+@constexpr
+def _bind_in_graph(name: str, names: tuple[str, ...], marks: tuple[Any, ...], keywords: tuple[str, ...]) -> Any:
+    """Overload and argument text, found while MindSpore compiles."""
+    values = [_unmarked(mark) for mark in marks]
+    split = len(values) - len(keywords)
+    kwargs = dict(zip(keywords, values[split:], strict=True))
+    bound = resolve(name, [schema(n) for n in names], values[:split], kwargs)
+    if bound.schema.shim is None:
+        raise RuntimeError(f"aten.{bound.schema.name} works in PyNative mode only: {eager.reason(bound.schema)}")
+    return bound.schema.name, bound.text
+
+
+def operator(name: str) -> Operator:
+    """The operator `name`, with all its overloads."""
+    return Operator(name, overloads(name))

@@ -1,0 +1,117 @@
+// Non-tensor arguments: the text that bridge/encoding.py writes into the primitive's attribute, read back once per
+// kernel into the exact C++ values that an ATen function takes.
+//
+//   N            None                         T            the next input tensor
+//   i-12;        int                          W<number>    a number in a tensor's place (PyTorch's wrapped number)
+//   u12;         int above 2^63               s5:bytes     string; also dtypes, layouts and memory formats, by name
+//   b1;          bool                         [3;<items>   list
+//   d<hex>;      double, its 64 bits          c<hex>,<hex>;  complex, the bits of both parts
+#pragma once
+
+#include <ATen/core/List.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Layout.h>
+#include <c10/core/MemoryFormat.h>
+#include <c10/core/Scalar.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/OptionalArrayRef.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ms_ext {
+
+// One tensor argument: the position of an input, or a number that stands in a tensor's place. Call turns it into the
+// tensor at launch.
+struct Tensor {
+  int index = -1;
+  at::Tensor number;
+};
+
+using OptionalTensor = std::optional<Tensor>;
+using TensorList = std::vector<Tensor>;
+using OptionalTensorList = std::vector<std::optional<Tensor>>;
+
+// ATen's optional lists are views (int[]?, float[]?): this owns the values and converts.
+template <typename T>
+struct OptionalList {
+  std::optional<std::vector<T>> values;
+
+  operator c10::OptionalArrayRef<T>() const { return view(); }
+  operator std::optional<c10::ArrayRef<T>>() const { return view(); }
+
+ private:
+  std::optional<c10::ArrayRef<T>> view() const {
+    if (!values) return std::nullopt;
+    return c10::ArrayRef<T>(*values);
+  }
+};
+
+class Arguments {
+ public:
+  explicit Arguments(std::string text) : text_(std::move(text)) {}
+
+  Arguments &operator>>(Tensor &value);
+  Arguments &operator>>(int64_t &value);
+  Arguments &operator>>(double &value);
+  Arguments &operator>>(bool &value);
+  Arguments &operator>>(at::Scalar &value);
+  Arguments &operator>>(std::string &value);
+  Arguments &operator>>(c10::ScalarType &value);
+  Arguments &operator>>(c10::Layout &value);
+  Arguments &operator>>(c10::MemoryFormat &value);
+
+  template <typename T>
+  Arguments &operator>>(std::optional<T> &value) {
+    if (take_none()) {
+      value = std::nullopt;
+      return *this;
+    }
+    return *this >> value.emplace();
+  }
+
+  template <typename T>
+  Arguments &operator>>(OptionalList<T> &value) {
+    return *this >> value.values;
+  }
+
+  template <typename T>
+  Arguments &operator>>(std::vector<T> &value) {
+    value.resize(list_size());
+    for (auto &item : value) *this >> item;
+    return *this;
+  }
+
+  template <size_t N>
+  Arguments &operator>>(std::array<bool, N> &value) {
+    check_size(list_size(), N);
+    for (auto &item : value) *this >> item;
+    return *this;
+  }
+
+  // How many input tensors have been read so far.
+  int inputs() const { return inputs_; }
+
+  bool at_end() const { return position_ == text_.size(); }
+
+ private:
+  char take_tag();
+  bool take_none();
+  std::string take_until(char end);
+  void expect(char tag);
+  size_t list_size();
+  void check_size(size_t found, size_t expected) const;
+  double bits(const std::string &hex) const;
+  [[noreturn]] void fail(const std::string &why) const;
+
+  std::string text_;
+  size_t position_ = 0;
+  int inputs_ = 0;
+};
+
+}  // namespace ms_ext

@@ -1,0 +1,67 @@
+#include "ms_ext.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace ms_ext {
+namespace {
+
+struct NamedType {
+  std::string_view name;
+  c10::ScalarType type;
+};
+
+// MindSpore's dtypes that ATen has too. "float", "int" and "uint" are MindSpore's names for the 32-bit ones.
+// float32 comes first because it is looked up most.
+constexpr NamedType kTypes[] = {
+    {"float32", c10::kFloat},
+    {"float", c10::kFloat},
+    {"float64", c10::kDouble},
+    {"float16", c10::kHalf},
+    {"bfloat16", c10::kBFloat16},
+    {"int64", c10::kLong},
+    {"int32", c10::kInt},
+    {"int", c10::kInt},
+    {"int16", c10::kShort},
+    {"int8", c10::kChar},
+    {"uint8", c10::kByte},
+    {"bool", c10::kBool},
+    {"complex64", c10::kComplexFloat},
+    {"complex128", c10::kComplexDouble},
+    {"uint16", c10::kUInt16},
+    {"uint32", c10::kUInt32},
+    {"uint", c10::kUInt32},
+    {"uint64", c10::kUInt64},
+    {"float8_e4m3fn", c10::kFloat8_e4m3fn},
+    {"float8_e5m2", c10::kFloat8_e5m2},
+};
+
+}  // namespace
+
+c10::ScalarType scalar_type(const char *name) {
+  for (const auto &entry : kTypes) {
+    if (entry.name == name) return entry.type;
+  }
+  throw std::invalid_argument("ATen has no dtype for MindSpore's '" + std::string(name) + "'");
+}
+
+at::Tensor view(void *data, int ndim, const int64_t *shape, const char *dtype, c10::Device device) {
+  const at::IntArrayRef sizes(shape, static_cast<size_t>(ndim));
+  // target_device spares ATen a look-up of the pointer's device.
+  return at::for_blob(data, sizes).options(at::device(device).dtype(scalar_type(dtype))).target_device(device).make_tensor();
+}
+
+}  // namespace ms_ext
+
+std::vector<at::Tensor> get_torch_tensors(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,
+                                          c10::Device device) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(static_cast<size_t>(nparam));
+  for (int i = 0; i < nparam; ++i) {
+    tensors.push_back(ms_ext::view(params[i], ndims[i], shapes[i], dtypes[i], device));
+  }
+  return tensors;
+}

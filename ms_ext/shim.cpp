@@ -1,0 +1,113 @@
+#include "shim.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <stdexcept>
+
+namespace ms_ext {
+
+std::optional<at::Tensor> Call::operator()(const OptionalTensor &argument) const {
+  if (!argument) return std::nullopt;
+  return (*this)(*argument);
+}
+
+std::vector<at::Tensor> Call::operator()(const TensorList &arguments) const {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(arguments.size());
+  for (const auto &argument : arguments) tensors.push_back((*this)(argument));
+  return tensors;
+}
+
+c10::List<std::optional<at::Tensor>> Call::operator()(const OptionalTensorList &arguments) const {
+  c10::List<std::optional<at::Tensor>> tensors;
+  tensors.reserve(arguments.size());
+  for (const auto &argument : arguments) tensors.push_back((*this)(argument));
+  return tensors;
+}
+
+void Call::store(const at::Tensor &result) {
+  if (!result.defined()) return;
+  TORCH_CHECK(inputs_ + stored_ < tensors_.size(), "more results than MindSpore has outputs for");
+  at::Tensor &output = out(stored_++);
+  TORCH_CHECK(result.sizes() == output.sizes() && result.scalar_type() == output.scalar_type(), "result ", stored_ - 1,
+              " is ", result.scalar_type(), " ", result.sizes(), ", but ", output.scalar_type(), " ", output.sizes(),
+              " was inferred");
+  output.copy_(result);
+}
+
+void Call::store(at::ArrayRef<at::Tensor> results) {
+  for (const auto &result : results) store(result);
+}
+
+void Call::check_outputs(void **params, int64_t **shapes, const int *ndims) const {
+  TORCH_CHECK(stored_ == 0 || inputs_ + stored_ == tensors_.size(), "fewer results than MindSpore has outputs for");
+  for (size_t i = inputs_; i < tensors_.size(); ++i) {
+    const at::Tensor &output = tensors_[i];
+    const at::IntArrayRef expected(shapes[i], static_cast<size_t>(ndims[i]));
+    TORCH_CHECK(output.sizes() == expected && output.is_contiguous() &&
+                    (output.numel() == 0 || output.const_data_ptr() == params[i]),
+                "output ", i - inputs_, " became ", output.sizes(), " with strides ", output.strides(), ", but ",
+                expected, " was inferred");
+  }
+}
+
+std::string read_attribute(void *extra, const char *name) {
+  std::string text;
+  ms_ext_read_attribute(
+      extra, name, [](const char *data, unsigned long size, void *to) { static_cast<std::string *>(to)->assign(data, size); },
+      &text);
+  return text;
+}
+
+void finish_init(Kernel *kernel, const Arguments &arguments, void *extra) {
+  kernel->inputs = arguments.inputs();
+  ms_ext_set_kernel_data(extra, kernel);
+}
+
+int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *, void *extra) {
+  // MindSpore differentiates; ATen's own autograd and view tracking would only cost time.
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  try {
+    const auto &kernel = static_cast<const Kernel &>(*ms_ext_kernel_data(extra));
+    Call call(get_torch_tensors(nparam, params, ndims, shapes, dtypes, c10::kCPU), kernel.inputs, c10::kCPU);
+    kernel(call);
+    call.check_outputs(params, shapes, ndims);
+  } catch (const c10::Error &error) {
+    throw std::runtime_error("aten." + read_attribute(extra, "aten_op") + ": " + error.what_without_backtrace());
+  } catch (const std::exception &error) {
+    throw std::runtime_error("aten." + read_attribute(extra, "aten_op") + ": " + error.what());
+  }
+  return 0;
+}
+
+namespace {
+
+// See ms_ext_set_infer.
+using Infer = const char *(*)(const char *op, const char *args, const int *ndims, int64_t **shapes, void *result);
+std::atomic<Infer> infer_in_python = nullptr;
+
+}  // namespace
+
+Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra) {
+  Shapes result;
+  const char *error = infer_in_python.load()(read_attribute(extra, "aten_op").c_str(),
+                                             read_attribute(extra, "aten_args").c_str(), ndims, shapes, &result);
+  if (error != nullptr) throw std::runtime_error(error);
+  return result;
+}
+
+}  // namespace ms_ext
+
+extern "C" {
+
+// Registers the shape inference, a function in bridge/infer.py: it appends each output's shape to `result` with
+// ms_ext_add_shape and returns nullptr or an error message that it keeps alive.
+void ms_ext_set_infer(ms_ext::Infer infer) { ms_ext::infer_in_python = infer; }
+
+void ms_ext_add_shape(void *result, int ndim, const int64_t *shape) {
+  static_cast<ms_ext::Shapes *>(result)->emplace_back(shape, shape + ndim);
+}
+
+}  // extern "C"

@@ -1,0 +1,130 @@
+// What a generated shim is made of. A shim is a struct with the arguments of one ATen overload, which are decoded once
+// per kernel, and one ATen call, which runs per launch:
+//
+//   // leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor
+//   struct leaky_relu_shim {
+//     Tensor self;
+//     at::Scalar negative_slope;
+//     explicit leaky_relu_shim(Arguments &args) { args >> self >> negative_slope; }
+//     void operator()(Call &c) const { at::leaky_relu_out(c.out(0), c(self), negative_slope); }
+//   };
+//   MS_EXT_CPU_SHIM(leaky_relu, Shape)
+#pragma once
+
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "aot_extra.h"
+#include "arguments.h"
+#include "ms_ext.h"
+
+namespace ms_ext {
+
+// One launch: views of MindSpore's tensors, and the places for the results.
+class Call {
+ public:
+  Call(std::vector<at::Tensor> tensors, int inputs, c10::Device device)
+      : tensors_(std::move(tensors)), inputs_(static_cast<size_t>(inputs)), device_(device) {}
+
+  const at::Tensor &operator()(const Tensor &argument) const {
+    return argument.index < 0 ? argument.number : tensors_[static_cast<size_t>(argument.index)];
+  }
+  std::optional<at::Tensor> operator()(const OptionalTensor &argument) const;
+  std::vector<at::Tensor> operator()(const TensorList &arguments) const;
+  c10::List<std::optional<at::Tensor>> operator()(const OptionalTensorList &arguments) const;
+
+  c10::Device device() const { return device_; }
+  at::ArrayRef<at::Tensor> inputs() const { return at::ArrayRef<at::Tensor>(tensors_).slice(0, inputs_); }
+
+  // An output's place in MindSpore's memory, for an out= variant to write to.
+  at::Tensor &out(size_t i) { return tensors_[inputs_ + i]; }
+  at::ArrayRef<at::Tensor> outs() const { return at::ArrayRef<at::Tensor>(tensors_).slice(inputs_); }
+
+  // Copies results of a functional call into the next outputs. An undefined result has no output.
+  void store(const at::Tensor &result);
+  void store(at::ArrayRef<at::Tensor> results);
+  void store(const std::vector<at::Tensor> &results) { store(at::ArrayRef<at::Tensor>(results)); }
+  template <typename... T>
+  void store(const std::tuple<T...> &results) {
+    std::apply([this](const auto &...result) { (this->store(result), ...); }, results);
+  }
+
+  // Throws if the ATen call left MindSpore's memory (a resized or restrided out tensor) or stored too few results.
+  void check_outputs(void **params, int64_t **shapes, const int *ndims) const;
+
+ private:
+  std::vector<at::Tensor> tensors_;
+  size_t inputs_;
+  c10::Device device_;
+  size_t stored_ = 0;
+};
+
+// One kernel: the decoded arguments of an overload.
+class Kernel : public KernelData {
+ public:
+  virtual void operator()(Call &call) const = 0;
+  int inputs = 0;
+};
+
+template <typename Op>
+class KernelOf final : public Kernel {
+ public:
+  explicit KernelOf(Arguments &arguments) : op_(arguments) {}
+  void operator()(Call &call) const override { op_(call); }
+
+ private:
+  Op op_;
+};
+
+// The attributes of the primitive that bridge/primitive.py sets.
+std::string read_attribute(void *extra, const char *name);
+
+void finish_init(Kernel *kernel, const Arguments &arguments, void *extra);
+
+template <typename Op>
+int init(void *extra) {
+  Arguments arguments(read_attribute(extra, "aten_args"));
+  auto *kernel = new KernelOf<Op>(arguments);
+  finish_init(kernel, arguments, extra);
+  return 0;
+}
+
+int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream, void *extra);
+int launch_cuda(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream, void *extra);
+
+// The result of MindSpore's InferShape: of one tensor, or of a tuple.
+using Shape = std::vector<int64_t>;
+using Shapes = std::vector<std::vector<int64_t>>;
+
+// The output shapes for input shapes that may hold unknown dimensions (-1), by the inference in bridge/infer.py.
+Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra);
+
+template <typename Result>
+Result infer(int *ndims, int64_t **shapes, void *extra) {
+  Shapes inferred = infer_shapes(ndims, shapes, extra);
+  if constexpr (std::is_same_v<Result, Shape>) {
+    return inferred.at(0);
+  } else {
+    return inferred;
+  }
+}
+
+}  // namespace ms_ext
+
+// MindSpore finds the three functions of an operator by their names.
+#define MS_EXT_SHIM_(op, result, launch)                                                                      \
+  extern "C" int aten_##op##Init(int *, int64_t **, const char **, void *extra) {                             \
+    return ms_ext::init<op##_shim>(extra);                                                                    \
+  }                                                                                                           \
+  extern "C" int aten_##op(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,      \
+                           void *stream, void *extra) {                                                       \
+    return ms_ext::launch(nparam, params, ndims, shapes, dtypes, stream, extra);                              \
+  }                                                                                                           \
+  extern "C" ms_ext::result aten_##op##InferShape(int *ndims, int64_t **shapes, void *extra) {                \
+    return ms_ext::infer<ms_ext::result>(ndims, shapes, extra);                                               \
+  }
+
+#define MS_EXT_CPU_SHIM(op, result) MS_EXT_SHIM_(op, result, launch_cpu)
+#define MS_EXT_CUDA_SHIM(op, result) MS_EXT_SHIM_(op, result, launch_cuda)

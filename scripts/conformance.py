@@ -1,0 +1,588 @@
+#!/usr/bin/env python3
+"""Compare the bridge with PyTorch, bit for bit, over PyTorch's own operator samples.
+
+Every sample of PyTorch's OpInfo database is run once under a dispatch mode that records the ATen overloads it
+reaches, composite ones included. Each recorded call is then made three times on copies of the same bits: twice by
+PyTorch (to know whether PyTorch repeats itself) and once by the bridge on MindSpore tensors. Overloads that OpInfo
+does not reach have samples of our own in tests/samples.py.
+
+    python scripts/conformance.py                                   # float32, PyNative
+    python scripts/conformance.py --dtypes float64,int64 --json report.json
+    python scripts/conformance.py --mode graph                      # one sample per overload under ms.jit
+    python scripts/conformance.py --gradients --ops 'conv*,linear'
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import dataclasses
+import fnmatch
+import functools
+import importlib.util
+import itertools
+import json
+import keyword
+import multiprocessing
+import multiprocessing.connection
+import sys
+import tempfile
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch.utils._python_dispatch import TorchDispatchMode
+from tqdm import tqdm
+
+ROOT = Path(__file__).resolve().parent.parent
+EXPECTED_MISSES = ROOT / "tests" / "expected_misses.yaml"
+SEED = 0
+CALL_TIMEOUT_S = 300
+
+# The dtypes that both frameworks have, by their common name.
+SHARED_DTYPES = (
+    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128 "
+    "float8_e4m3fn float8_e5m2"
+).split()
+DTYPE_NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in SHARED_DTYPES}
+
+# PyTorch leaves these results uninitialised: only their shape and dtype mean anything.
+UNINITIALISED = {
+    "empty.memory_format", "empty.names", "empty_like", "empty_permuted", "empty_strided", "new_empty",
+    "new_empty_strided", "_efficientzerotensor",
+}  # fmt: skip
+
+PASSED, FAILED, SKIPPED, CRASHED = "passed", "failed", "skipped", "crashed"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Recording
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One call of one overload, with its own contiguous copies of the tensors."""
+
+    overload: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    source: str
+    key: str
+
+    @property
+    def op(self) -> torch._ops.OpOverload:
+        return overload_named(self.overload)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of one call: a status, and the reason when it is not a pass."""
+
+    overload: str
+    status: str
+    cause: str = ""
+    source: str = ""
+    key: str = ""
+
+
+@functools.cache
+def overload_named(name: str) -> torch._ops.OpOverload:
+    """The operator for "add.Tensor" or, when the overload has no name, "relu"."""
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+@functools.cache
+def functional_name(op: torch._ops.OpOverload) -> str | None:
+    """The functional overload that makes the same call: itself, or the counterpart of an in-place or out overload."""
+    name = op.name().removeprefix("aten::")
+    if not op._schema.is_mutable:
+        return name
+    packet, _, overload = name.partition(".")
+    if packet.startswith("__i"):
+        candidates = [f"__{packet[3:]}"]
+    else:
+        candidates = [packet.removesuffix("_"), packet]
+    kept = [(a.name, str(a.type)) for a in op._schema.arguments if not (a.is_write and a.kwarg_only)]
+    for candidate in candidates:
+        for other in torch._C._jit_get_schemas_for_operator(f"aten::{candidate}"):
+            other_name = f"{candidate}.{other.overload_name}" if other.overload_name else candidate
+            if other.is_mutable or not torch._C._dispatch_has_kernel(f"aten::{other_name}"):
+                continue
+            if [(a.name, str(a.type)) for a in other.arguments] == kept:
+                return other_name
+    return None
+
+
+def has_cpu_kernel(name: str) -> bool:
+    return torch._C._dispatch_has_computed_kernel_for_dispatch_key(f"aten::{name}", "CPU")
+
+
+@functools.cache
+def functional_overloads() -> tuple[str, ...]:
+    """Every functional ATen overload that the installed PyTorch declares and runs on CPU."""
+    import torchgen
+    from torchgen.gen import parse_native_yaml
+    from torchgen.model import SchemaKind
+
+    native = Path(torchgen.__file__).parent / "packaged" / "ATen" / "native"
+    declared = parse_native_yaml(str(native / "native_functions.yaml"), str(native / "tags.yaml")).native_functions
+    names = (str(f.func.name) for f in declared if f.func.kind() == SchemaKind.functional)
+    return tuple(sorted(name for name in names if has_cpu_kernel(name)))
+
+
+def map_tensors(value: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
+    """The same nested lists and tuples with every tensor converted."""
+    if isinstance(value, torch.Tensor):
+        return convert(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(map_tensors(v, convert) for v in value) if type(value) in (list, tuple) else list(value)
+    return value
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from itertools.chain.from_iterable(map(tensors_in, value.values()))
+    elif isinstance(value, (list, tuple)):
+        yield from itertools.chain.from_iterable(map(tensors_in, value))
+
+
+def describe(value: Any) -> str:
+    """A text that is equal for calls that differ only in the tensors' contents, and the same in every process."""
+    if isinstance(value, torch.Tensor):
+        layout = "" if value.layout == torch.strided else f" {value.layout}"
+        return f"{value.dtype}{list(value.shape)}{layout}".removeprefix("torch.")
+    if isinstance(value, dict):
+        return ", ".join(f"{k}={describe(v)}" for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(describe, value))}]"
+    return repr(value) if isinstance(value, (bool, int, float, complex, str, type(None))) else str(value)
+
+
+def snapshot(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous copy. MindSpore hands contiguous tensors to custom operators, so PyTorch gets the same."""
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+        return tensor
+    with torch.inference_mode(False), torch.no_grad():
+        return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+
+
+class Recorder(TorchDispatchMode):
+    """Collects the distinct ATen calls made under it.
+
+    Autograd decomposes composite operators before a dispatch mode sees them, except in inference mode. There they
+    arrive whole, and are decomposed here under the same mode so that what they are made of is recorded too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+        self.without_functional: Counter[str] = Counter()
+        self.source = ""
+        self._fresh: list[Call] = []
+
+    def drain(self) -> list[Call]:
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    def record(self, op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        name = functional_name(op)
+        if name is None:
+            self.without_functional[op.name().removeprefix("aten::")] += 1
+            return
+        if op._schema.is_mutable:
+            writable = {a.name for a in op._schema.arguments if a.is_write and a.kwarg_only}
+            kwargs = {k: v for k, v in kwargs.items() if k not in writable}
+        key = f"{name}({describe(args)}; {describe(kwargs)})"
+        if key in self.seen:
+            return
+        self.seen.add(key)
+        copies = map_tensors(tuple(args), snapshot), {k: map_tensors(v, snapshot) for k, v in kwargs.items()}
+        self._fresh.append(Call(name, *copies, source=self.source, key=key))
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace == "aten":
+            self.record(func, args, kwargs)
+        # Only inference mode lets composites through whole; on the autograd path there is nothing to decompose.
+        composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+        if composite and torch.is_inference_mode_enabled():
+            with self:
+                return func.decompose(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def opinfo_entries() -> list[Any]:
+    """OpInfo's rows, those of the _foreach operators included, in a fixed order."""
+    from torch.testing._internal import common_methods_invocations as opinfo
+
+    foreach = [getattr(opinfo, name) for name in sorted(dir(opinfo)) if name.startswith("foreach_")]
+    return [*opinfo.op_db, *itertools.chain.from_iterable(rows for rows in foreach if isinstance(rows, list))]
+
+
+def record_entry(recorder: Recorder, entry: Any, dtype: torch.dtype, device: str, backward: bool) -> Iterator[Call]:
+    """The new calls of one OpInfo row: its function and its aliases and, where it has a gradient, its backward."""
+    if dtype not in entry.supported_dtypes(device):
+        return
+    recorder.source = f"OpInfo {entry.name}" + (f" ({entry.variant_test_name})" if entry.variant_test_name else "")
+    functions = [entry.op, *(alias.op for alias in entry.aliases if alias.op)]
+    torch.manual_seed(SEED)
+    for sample in _samples(entry, device, dtype, requires_grad=False):
+        for function in functions:
+            # Samples that PyTorch itself refuses (jiterator without CUDA) have nothing to compare.
+            with contextlib.suppress(Exception), torch.inference_mode(), recorder:
+                function(sample.input, *sample.args, **sample.kwargs)
+        yield from recorder.drain()
+    if not (backward and entry.supports_autograd and dtype in entry.supported_backward_dtypes(device)):
+        return
+    recorder.source += " backward"
+    torch.manual_seed(SEED)
+    for sample in _samples(entry, device, dtype, requires_grad=True):
+        with contextlib.suppress(Exception):
+            result = entry.op(sample.input, *sample.args, **sample.kwargs)
+            outputs = [t for t in tensors_in(result) if t.requires_grad]
+            inputs = [t for t in tensors_in([sample.input, sample.args, sample.kwargs]) if t.requires_grad]
+            cotangents = [torch.randn_like(t) for t in outputs]
+            with recorder:
+                torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True)
+        yield from recorder.drain()
+
+
+def _samples(entry: Any, device: str, dtype: torch.dtype, requires_grad: bool) -> Iterator[Any]:
+    """OpInfo's samples up to the first that it fails to build."""
+    with contextlib.suppress(Exception):
+        yield from entry.sample_inputs(device, dtype, requires_grad=requires_grad)
+
+
+def record_own(recorder: Recorder, dtype: torch.dtype, device: str) -> Iterator[Call]:
+    """The calls of tests/samples.py."""
+    samples = _load_own_samples()
+    recorder.source = "own"
+    for name in sorted(samples.SAMPLES):
+        torch.manual_seed(SEED)
+        for args, kwargs in samples.calls(name, dtype):
+            on_device = map_tensors(tuple(args), lambda t: t.to(device)), {
+                k: map_tensors(v, lambda t: t.to(device)) for k, v in kwargs.items()
+            }
+            recorder.record(overload_named(name), *on_device)
+        yield from recorder.drain()
+
+
+@functools.cache
+def _load_own_samples() -> Any:
+    spec = importlib.util.spec_from_file_location("samples", ROOT / "tests" / "samples.py")
+    if spec is None or spec.loader is None:
+        raise ImportError("tests/samples.py is missing")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["samples"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Comparing
+
+
+class Skip(Exception):
+    """This call cannot be compared; the message is the reason that the report counts."""
+
+
+class Mismatch(Exception):
+    """The bridge's result differs from PyTorch's."""
+
+
+def flatten(result: Any) -> list[Any]:
+    """The leaves of a result: tensors, None for undefined ones, Python scalars."""
+    if isinstance(result, (list, tuple)):
+        return list(itertools.chain.from_iterable(map(flatten, result)))
+    return [result]
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1).view(torch.uint8)
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal dtype, shape and bits, but any NaN equals any NaN."""
+    return a.dtype == b.dtype and a.shape == b.shape and (torch.equal(_bits(a), _bits(b)) or not _differing(a, b).any())
+
+
+def _differing(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if a.numel() == 0:
+        return torch.zeros(0, dtype=torch.bool)
+    if a.is_complex():
+        a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
+    a, b = a.resolve_neg().cpu(), b.resolve_neg().cpu()
+    width = a.element_size()
+    differ = (_bits(a).reshape(-1, width) != _bits(b).reshape(-1, width)).any(dim=1)
+    if a.is_floating_point():
+        differ &= ~(a.double().isnan() & b.double().isnan()).reshape(-1)
+    return differ
+
+
+def compare(expected: list[Any], actual: list[Any], values: bool = True, tolerance: float = 0.0) -> None:
+    """Raise Mismatch at the first difference. A tolerance is relative to the largest expected value."""
+    if len(expected) != len(actual):
+        raise Mismatch(f"{len(actual)} results instead of {len(expected)}")
+    for i, (want, got) in enumerate(zip(expected, actual, strict=True)):
+        if not isinstance(want, torch.Tensor):
+            same = type(want) is type(got) and (want == got or (want != want and got != got))
+            if not same:
+                raise Mismatch(f"result {i} is {got!r:.80} instead of {want!r:.80}")
+            continue
+        if not isinstance(got, torch.Tensor):
+            raise Mismatch(f"result {i} is {got!r:.80} instead of a tensor")
+        if got.dtype != want.dtype:
+            raise Mismatch(f"result {i} has dtype {got.dtype} instead of {want.dtype}")
+        if got.shape != want.shape:
+            raise Mismatch(f"result {i} has shape {list(got.shape)} instead of {list(want.shape)}")
+        if values and not same_bits(want, got):
+            _compare_values(i, want, got, tolerance)
+
+
+def _compare_values(i: int, want: torch.Tensor, got: torch.Tensor, tolerance: float) -> None:
+    wide = torch.complex128 if want.is_complex() else torch.float64
+    want_wide, got_wide = want.cpu().to(wide), got.cpu().to(wide)
+    finite = torch.isfinite(want_wide) & torch.isfinite(got_wide)
+    largest = (want_wide - got_wide)[finite].abs().max().item() if finite.any() else 0.0
+    if tolerance and torch.allclose(
+        got_wide,
+        want_wide,
+        rtol=0.0,
+        atol=tolerance * max(1.0, want_wide[finite].abs().max().item() if finite.any() else 1.0),
+        equal_nan=True,
+    ):
+        return
+    count = int(_differing(want, got).sum())
+    raise Mismatch(f"result {i}: {count} of {want.numel()} values differ, by at most {largest:.3g}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Running one call
+
+
+@contextlib.contextmanager
+def _skip_on_error(reason: str) -> Iterator[None]:
+    """PyTorch's own refusal is no miss of the bridge."""
+    try:
+        yield
+    except Exception as error:
+        raise Skip(reason) from error
+
+
+class Runner:
+    """Makes one recorded call through PyTorch and through the bridge.
+
+    MindSpore and the bridge are imported here, so that recording works without them.
+    """
+
+    def __init__(self, mode: str = "pynative", device: str = "CPU") -> None:
+        import bridge
+        import bridge.coverage
+        import mindspore as ms
+
+        self.ms = ms
+        self.aten = bridge.aten
+        self.seed_bridge = bridge.manual_seed
+        self.coverage: dict[str, dict[str, Any]] = bridge.coverage.report()["overloads"]
+        self.mode = mode
+        self.torch_device = "cuda" if device == "GPU" else "cpu"
+        ms.set_device(device)
+        ms.set_context(mode=ms.PYNATIVE_MODE)
+        self.to_ms_dtype = {dtype: getattr(ms, "bool_" if name == "bool" else name) for dtype, name in DTYPE_NAMES.items()}
+        self.to_torch_dtype = {v: k for k, v in self.to_ms_dtype.items()}
+        self._sources = tempfile.TemporaryDirectory(prefix="conformance-")
+        self._source_count = itertools.count()
+
+    # Conversions, by raw bytes so that every dtype and every bit survives.
+
+    def to_ms(self, tensor: torch.Tensor) -> Any:
+        dtype = self.to_ms_dtype.get(tensor.dtype)
+        if dtype is None:
+            raise Skip(f"MindSpore has no {tensor.dtype}")
+        return self.ms.Tensor.convert_bytes_to_tensor(_bits(tensor).numpy().tobytes(), tuple(tensor.shape), dtype)
+
+    def to_torch(self, tensor: Any) -> torch.Tensor:
+        dtype = self.to_torch_dtype.get(tensor.dtype)
+        if dtype is None:
+            raise Mismatch(f"result has MindSpore dtype {tensor.dtype}")
+        data = bytearray(tensor.get_bytes())
+        flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+        return flat.reshape(tuple(tensor.shape))
+
+    def convert_argument(self, value: Any) -> Any:
+        """A PyTorch argument as a MindSpore user writes it."""
+        if isinstance(value, torch.Tensor):
+            return self.to_ms(value)
+        if isinstance(value, (list, tuple)):
+            return [self.convert_argument(v) for v in value]
+        if isinstance(value, torch.dtype):
+            if value not in self.to_ms_dtype:
+                raise Skip(f"MindSpore has no {value}")
+            return self.to_ms_dtype[value]
+        if isinstance(value, torch.memory_format):
+            return str(value).removeprefix("torch.")
+        if isinstance(value, torch.Generator):
+            raise Skip("an explicit generator object")
+        return value
+
+    def flatten_ms(self, result: Any) -> list[Any]:
+        return [self.to_torch(v) if isinstance(v, self.ms.Tensor) else v for v in flatten(result)]
+
+    # The reference
+
+    def check_comparable(self, call: Call) -> dict[str, Any]:
+        """The overload's line of the coverage report; raises Skip where the bridge or MindSpore cannot take the call."""
+        for tensor in tensors_in([call.args, call.kwargs]):
+            if tensor.is_quantized or tensor.is_nested or tensor.layout != torch.strided:
+                kind = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else "sparse"
+                raise Skip(f"{kind} tensors")
+            if tensor.device.type != self.torch_device:
+                raise Skip(f"tensors on {tensor.device.type}")
+            if tensor.dtype not in DTYPE_NAMES:
+                raise Skip(f"MindSpore has no {tensor.dtype}")
+        coverage = self.coverage.get(call.overload)
+        if coverage is None:
+            raise Mismatch("the coverage report does not list this overload")
+        if coverage["status"] != "callable":
+            raise Skip(f"coverage: {coverage['reason']}")
+        return coverage
+
+    @staticmethod
+    def copies(call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Fresh tensors for each run: some functional schemas write to their inputs all the same."""
+        return map_tensors(call.args, torch.Tensor.clone), {k: map_tensors(v, torch.Tensor.clone) for k, v in call.kwargs.items()}
+
+    def repeatable(self, compute: Callable[[], list[Any]], seeded: bool) -> list[Any]:
+        """PyTorch's result, computed twice; raises Skip when PyTorch does not repeat itself."""
+        runs = []
+        for _ in range(2):
+            if seeded:
+                torch.manual_seed(SEED)
+            runs.append(compute())
+        try:
+            compare(*runs)
+        except Mismatch:
+            raise Skip("PyTorch does not repeat itself") from None
+        return runs[0]
+
+    def reference(self, call: Call, seeded: bool) -> list[Any]:
+        def compute() -> list[Any]:
+            args, kwargs = self.copies(call)
+            with _skip_on_error("PyTorch refuses these arguments"), torch.no_grad():
+                return flatten(call.op(*args, **kwargs))
+
+        if call.overload in UNINITIALISED:
+            return compute()
+        return self.repeatable(compute, seeded)
+
+    def is_seeded(self, call: Call, coverage: dict[str, Any]) -> bool:
+        return bool(coverage.get("random")) or torch.Tag.nondeterministic_seeded in call.op.tags
+
+    # The comparison
+
+    def judge(self, call: Call, check: Callable[[Call], None]) -> Outcome:
+        """Run one check and turn whatever happens into an outcome: nothing that one call does may end a sweep."""
+        status, cause = PASSED, ""
+        try:
+            check(call)
+        except Skip as skip:
+            status, cause = SKIPPED, str(skip)
+        except Mismatch as mismatch:
+            status, cause = FAILED, str(mismatch)
+        except Exception as error:
+            status, cause = FAILED, f"{type(error).__name__}: {_first_line(error)}"
+        return Outcome(call.overload, status, cause, call.source, call.key)
+
+    def check_forward(self, call: Call) -> None:
+        coverage = self.check_comparable(call)
+        seeded = self.is_seeded(call, coverage)
+        expected = self.reference(call, seeded)
+        for leaf in expected:
+            if isinstance(leaf, torch.Tensor) and (leaf.layout != torch.strided or leaf.is_quantized or leaf.is_nested):
+                raise Skip("sparse, quantized or nested results")
+            if isinstance(leaf, torch.Tensor) and leaf.dtype not in DTYPE_NAMES:
+                raise Skip(f"MindSpore has no {leaf.dtype}")
+        if self.mode == "graph":
+            for property_, reason in (("data_dependent", "data-dependent shape"), ("returns_scalar", "Python scalar result")):
+                if coverage.get(property_):
+                    raise Skip(f"graph mode: {reason}")
+            run = self.graph_function(call)
+        else:
+            run = self.pynative_function(call)
+        if seeded:
+            self.seed_bridge(SEED)
+        compare(expected, self.flatten_ms(run()), values=call.overload not in UNINITIALISED)
+
+    def bridge_overload(self, name: str) -> Any:
+        packet, _, overload = name.partition(".")
+        return getattr(getattr(self.aten, packet), overload or "default")
+
+    def pynative_function(self, call: Call) -> Callable[[], Any]:
+        function = self.bridge_overload(call.overload)
+        args = [self.convert_argument(v) for v in call.args]
+        kwargs = {k: self.convert_argument(v) for k, v in call.kwargs.items()}
+        return lambda: function(*args, **kwargs)
+
+    def graph_function(self, call: Call, wrapper: str = "@ms.jit\n") -> Callable[[], Any]:
+        """The call inside a compiled function of its tensors alone.
+
+        MindSpore compiles Python source, so the function is written to a file and imported; what is not a tensor
+        is a constant of that module.
+        """
+        tensors: list[Any] = []
+        constants: dict[str, Any] = {}
+
+        def expression(value: Any) -> str:
+            if isinstance(value, torch.Tensor):
+                tensors.append(self.to_ms(value))
+                return f"t{len(tensors) - 1}"
+            if isinstance(value, (list, tuple)):
+                return f"[{', '.join(map(expression, value))}]"
+            if isinstance(value, (torch.layout, torch.device)):
+                return "None"  # graphs cannot hold PyTorch objects, and these are the defaults
+            constant = self.convert_argument(value)
+            if constant is None or isinstance(constant, (bool, int, str)):
+                return repr(constant)
+            constants[f"c{len(constants)}"] = constant
+            return f"c{len(constants) - 1}"
+
+        arguments = [expression(v) for v in call.args] + [f"{k}={expression(v)}" for k, v in call.kwargs.items()]
+        packet, _, overload = call.overload.partition(".")
+        overload = overload or "default"
+        callee = f'getattr(aten.{packet}, "{overload}")' if keyword.iskeyword(overload) else f"aten.{packet}.{overload}"
+        source = f"def call({', '.join(f't{i}' for i in range(len(tensors)))}):\n    return {callee}({', '.join(arguments)})\n"
+        module = self._import_source(f"import mindspore as ms\nfrom bridge import aten\n\n\n{wrapper}{source}", constants)
+        return lambda: module.call(*tensors)
+
+    def _import_source(self, source: str, constants: dict[str, Any]) -> Any:
+        ast.parse(source)
+        name = f"conformance_call_{next(self._source_count)}"
+        path = Path(self._sources.name) / f"{name}.py"
+        path.write_text(source)
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise ImportError(str(path))
+        module = importlib.util.module_from_spec(spec)
+        vars(module).update(constants)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+        return module
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" -")]
+    return (lines[0] if lines else "no message")[:200]
