@@ -98,14 +98,14 @@ def shim(operator: Operator, device: str) -> str:
     decoding = f" args >> {' >> '.join(a.name for a in arguments)}; " if arguments else ""
     args = "args" if arguments else ""
     statement = call(operator.target) if operator.writes_out else f"c.store({call(operator.target)})"
-    result = "Shape" if operator.results == ["Tensor"] else "Shapes"
+    is_tuple = "" if operator.results == ["Tensor"] else "_TUPLE"
     return (
         f"// {schema}\n"
         f"struct {operator.symbol}_shim {{\n{members}"
         f"  explicit {operator.symbol}_shim(Arguments &{args}) {{{decoding}}}\n"
         f"  void operator()(Call &c) const {{ {statement}; }}\n"
         f"}};\n"
-        f"MS_EXT_{device}_SHIM({operator.symbol}, {result})\n"
+        f"MS_EXT_{device}_SHIM{is_tuple}({operator.symbol})\n"
     )
 
 

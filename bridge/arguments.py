@@ -110,7 +110,7 @@ class Binder:
             if name in {a.name for a in schema.arguments}:
                 raise self.fail(f"argument '{name}' was given by position and by name")
             if name == "out":
-                raise self.fail("out= is not supported: MindSpore allocates the results")
+                raise TypeError(f"{schema.packet}(): out= is not supported: MindSpore allocates the results")
             raise self.fail(f"got an unexpected keyword argument '{name}'")
         return assigned
 
@@ -182,7 +182,10 @@ class Binder:
         value = self.number_in(value)
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
             raise Mismatch
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise OverflowError(f"{self.schema.packet}(): {value} does not fit into a float") from None
 
     def boolean(self, value: Any) -> bool:
         value = self.number_in(value)
@@ -193,6 +196,8 @@ class Binder:
     def string(self, value: Any) -> str:
         if not isinstance(value, str):
             raise Mismatch
+        if not value.isprintable() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError(f"{self.schema.packet}(): {value!r} has surrogates, which UTF-8 cannot encode")
         return value
 
     def scalar_type(self, value: Any) -> str:
@@ -200,20 +205,23 @@ class Binder:
             return dtypes.NAME_FROM_TORCH[value]
         if isinstance(value, str) and value in dtypes.TORCH_DTYPES:
             return value
-        if isinstance(value, ms.dtype.Type):
-            return dtypes.NAME_FROM_TORCH[dtypes.to_torch(value)]
-        if isinstance(value, torch.dtype):
-            dtypes.to_mindspore(value)
+        try:
+            if isinstance(value, ms.dtype.Type):
+                return dtypes.NAME_FROM_TORCH[dtypes.to_torch(value)]
+            if isinstance(value, torch.dtype):
+                dtypes.to_mindspore(value)
+        except TypeError as error:
+            raise TypeError(f"{self.schema.packet}(): {error}") from None
         raise Mismatch
 
     def layout(self, value: Any) -> str:
-        if value not in ("strided", torch.strided):
+        if value is not torch.strided and not (isinstance(value, str) and value == "strided"):
             raise self.fail(f"layout {value} is not supported: MindSpore's tensors are strided")
         return "strided"
 
     def memory_format(self, value: Any) -> str:
-        name = _MEMORY_FORMATS.get(value, value)
-        if name not in _MEMORY_FORMATS.values():
+        name = _MEMORY_FORMATS.get(value) if isinstance(value, torch.memory_format) else value
+        if not isinstance(name, str) or name not in _MEMORY_FORMATS.values():
             raise Mismatch
         return name
 
@@ -228,7 +236,11 @@ class Binder:
             raise ValueError(f"{self.schema.packet}(): device {value} is not MindSpore's device, which is {current}")
 
     def generator(self, value: Any) -> None:
-        raise self.fail("a generator is not supported: seed with bridge.manual_seed or mindspore.set_seed")
+        if not isinstance(value, torch.Generator):
+            raise Mismatch
+        raise TypeError(
+            f"{self.schema.packet}(): a generator is not supported: seed with bridge.manual_seed or mindspore.set_seed"
+        )
 
     def check_numbers_fit(self, values: list[Any]) -> None:
         for argument, value in zip(self.schema.arguments, values, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 import mindspore as ms
 import torch
-from mindspore.common.api import _pynative_executor
+from mindspore.ops.primitive import _pynative_executor
 
 from bridge import dtypes
 from bridge.arguments import Bound
@@ -33,7 +33,10 @@ def torch_view(tensor: ms.Tensor) -> torch.Tensor:
     count = tensor.size
     if count == 0:
         return torch.empty(tensor.shape, dtype=dtype)
-    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(tensor.data_ptr())
+    address = tensor.data_ptr()
+    if not address:
+        raise RuntimeError("a tensor has an initializer that has not run: call its init_data() first")
+    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
     return torch.frombuffer(memory, dtype=dtype).view(tensor.shape)
 
 

@@ -83,3 +83,37 @@ def renamed(error: Exception, name: str) -> Exception:
     kind = next((k for k in (TypeError, ValueError, IndexError) if isinstance(error, k)), RuntimeError)
     return kind(f"aten.{name}: {error}")
 
+
+
+# What an unknown dimension is taken to be. Two values tell what follows from it; both even and with room for kernels
+# and strides.
+_STAND_INS = (24, 40)
+
+
+def infer_unknown(name: str, text: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+    """`infer` for graph mode, where dimensions may be unknown (-1) and so may the rank (a single -2).
+
+    What cannot be told from the known dimensions is unknown in the results too.
+    """
+    if all(size >= 0 for shape, _ in inputs for size in shape):
+        return infer(name, text, inputs)
+    if any(-2 in shape for shape, _ in inputs):
+        return tuple(((-2,), dtype) for _, dtype in _infer_with_any_rank(name, text, inputs))
+    first, second = (
+        infer(name, text, tuple((tuple(n if size < 0 else size for size in shape), dtype) for shape, dtype in inputs))
+        for n in _STAND_INS
+    )
+    return tuple(
+        (tuple(a if a == b else -1 for a, b in zip(one, other, strict=True)) if len(one) == len(other) else (-2,), dtype)
+        for (one, dtype), (other, _) in zip(first, second, strict=True)
+    )
+
+
+def _infer_with_any_rank(name: str, text: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+    for rank in (4, 3, 2, 5, 1):
+        filled = tuple(((-1,) * rank if -2 in shape else shape, dtype) for shape, dtype in inputs)
+        try:
+            return infer_unknown(name, text, filled)
+        except Exception as error:
+            last = error
+    raise last

@@ -1,6 +1,7 @@
 """The callable that users see: resolves the overload, finds the primitive and runs it, in both modes."""
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import mindspore as ms
@@ -8,10 +9,10 @@ import numpy as np
 from mindspore.ops._primitive_cache import _get_cache_prim
 from mindspore.ops.primitive import _run_op, constexpr
 
-from bridge import eager
+from bridge import dtypes, eager
 from bridge.arguments import Bound, TensorMark, resolve
 from bridge.primitive import ATen
-from bridge.results import places
+from bridge.results import arrange, places
 from bridge.schema import Schema, overloads, schema
 
 _MAX_PLANS = 4096
@@ -86,43 +87,44 @@ class Operator:
         return arrange(results) if arrange else results
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        tensors = ()
-        marks = ()
-        for argument in args:
-            if isinstance(argument, ms.Tensor):
-                tensors = (*tensors, argument)
-                marks = (*marks, _TENSOR)
-            elif isinstance(argument, (list, tuple)):
-                items = ()
-                for item in argument:
-                    if isinstance(item, ms.Tensor):
-                        tensors = (*tensors, item)
-                        items = (*items, _TENSOR)
-                    else:
-                        items = (*items, item)
-                marks = (*marks, items)
-            else:
-                marks = (*marks, argument)
         names = ()
-        for name, argument in kwargs.items():
+        values = args
+        for name, value in kwargs.items():
             names = (*names, name)
-            if isinstance(argument, ms.Tensor):
-                tensors = (*tensors, argument)
+            values = (*values, value)
+        tensors = ()
+        types = ()
+        marks = ()
+        for value in values:
+            if isinstance(value, ms.Tensor):
+                tensors = (*tensors, value)
+                types = (*types, value.dtype)
                 marks = (*marks, _TENSOR)
-            elif isinstance(argument, (list, tuple)):
+            elif isinstance(value, (list, tuple)):
                 items = ()
-                for item in argument:
+                for item in value:
                     if isinstance(item, ms.Tensor):
                         tensors = (*tensors, item)
+                        types = (*types, item.dtype)
                         items = (*items, _TENSOR)
                     else:
                         items = (*items, item)
                 marks = (*marks, items)
             else:
-                marks = (*marks, argument)
-        bound = _bind_in_graph(self.name, self.names, marks, names)
-        results = _get_cache_prim(ATen)(bound[0], bound[1])(*tensors)
-        return results
+                marks = (*marks, value)
+        bound = _bind_in_graph(self.name, self.names, marks, names, types)
+        results = _get_cache_prim(ATen)(bound[0], bound[1], bound[2])(*tensors)
+        if not bound[3]:
+            return results
+        arranged = ()
+        for place in _places_in_graph(bound[0], bound[1], len(results)):
+            if place is None:
+                arranged = (*arranged, None)
+            elif isinstance(place, int):
+                arranged = (*arranged, results[place])
+            else:
+                arranged = (*arranged, results[place[0] : place[1]])
+        return arranged
 
 
 def _key(values: Any, tensors: list[Any]) -> Any:
@@ -155,11 +157,7 @@ def _key(values: Any, tensors: list[Any]) -> Any:
 
 def _arranger(bound: Bound) -> Any:
     """The function that brings a primitive's flat results into the overload's form; None if they are in it."""
-    if not bound.schema.nested:
-        return None
-    return lambda results: tuple(
-        None if place is None else results[place] for place in places(bound.schema.name, bound.text, len(results))
-    )
+    return functools.partial(arrange, bound.schema.name, bound.text) if bound.schema.nested else None
 
 
 def _unmarked(value: Any) -> Any:
@@ -169,15 +167,21 @@ def _unmarked(value: Any) -> Any:
 
 
 @constexpr
-def _bind_in_graph(name: str, names: tuple[str, ...], marks: tuple[Any, ...], keywords: tuple[str, ...]) -> Any:
-    """Overload and argument text, found while MindSpore compiles."""
+def _bind_in_graph(
+    name: str, names: tuple[str, ...], marks: tuple[Any, ...], keywords: tuple[str, ...], types: tuple[Any, ...]
+) -> Any:
+    """Overload, argument text, the tensors' dtypes and whether the results need arranging, found while MindSpore compiles."""
     values = [_unmarked(mark) for mark in marks]
     split = len(values) - len(keywords)
     kwargs = dict(zip(keywords, values[split:], strict=True))
     bound = resolve(name, [schema(n) for n in names], values[:split], kwargs)
     if bound.schema.shim is None:
         raise RuntimeError(f"aten.{bound.schema.name} works in PyNative mode only: {eager.reason(bound.schema)}")
-    return bound.schema.name, bound.text
+    input_dtypes = " ".join(dtypes.NAME_FROM_TORCH[dtypes.to_torch(dtype)] for dtype in types)
+    return bound.schema.name, bound.text, input_dtypes, bound.schema.nested
+
+
+_places_in_graph = constexpr(places)
 
 
 def operator(name: str) -> Operator:

@@ -6,7 +6,7 @@ import importlib
 import mindspore as ms
 import mindspore.dataset
 import torch
-from mindspore.common.api import _pynative_executor
+from mindspore.ops.primitive import _pynative_executor
 
 
 def manual_seed(seed: int) -> None:

@@ -10,7 +10,8 @@ from bridge.schema import schema
 
 @functools.lru_cache(maxsize=4096)
 def places(name: str, text: str, count: int) -> tuple[Any, ...]:
-    """Where each result of the overload is among `count` flat ones: an int, a slice, or None for one left out."""
+    """Where each result of the overload is among `count` flat ones: an int, (start, stop) for a list, or
+    None for one left out."""
     op = schema(name)
     if op.output_mask is not None:
         mask = decode(text)[op.output_mask]
@@ -21,9 +22,17 @@ def places(name: str, text: str, count: int) -> tuple[Any, ...]:
     position = 0
     for kind in op.results:
         if kind == "List[Tensor]":
-            found.append(slice(position, position + length))
+            found.append((position, position + length))
             position += length
         else:
             found.append(position)
             position += 1
     return tuple(found)
+
+
+def arrange(name: str, text: str, results: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The flat results of a primitive, in the overload's form."""
+    return tuple(
+        None if place is None else results[place] if isinstance(place, int) else results[place[0] : place[1]]
+        for place in places(name, text, len(results))
+    )

@@ -84,30 +84,46 @@ int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const ch
 
 namespace {
 
-// See ms_ext_set_infer.
-using Infer = const char *(*)(const char *op, const char *args, const int *ndims, int64_t **shapes, void *result);
+// The inference in bridge/infer.py. `ndims` and `shapes` are null when types are asked for. It reports each output
+// with ms_ext_add_shape or ms_ext_add_type, and an error with ms_ext_set_error.
+using Infer = void (*)(const char *op, const char *args, const char *dtypes, const int *ndims, int64_t **shapes,
+                       void *inferred);
 std::atomic<Infer> infer_in_python = nullptr;
+
+struct Inferred {
+  Shapes shapes;
+  Types types;
+  std::string error;
+};
+
+Inferred infer(const int *ndims, int64_t **shapes, void *extra) {
+  Inferred inferred;
+  infer_in_python.load()(read_attribute(extra, "aten_op").c_str(), read_attribute(extra, "aten_args").c_str(),
+                         read_attribute(extra, "aten_dtypes").c_str(), ndims, shapes, &inferred);
+  if (!inferred.error.empty()) throw std::runtime_error(inferred.error);
+  return inferred;
+}
 
 }  // namespace
 
-Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra) {
-  Shapes result;
-  const char *error = infer_in_python.load()(read_attribute(extra, "aten_op").c_str(),
-                                             read_attribute(extra, "aten_args").c_str(), ndims, shapes, &result);
-  if (error != nullptr) throw std::runtime_error(error);
-  return result;
-}
+Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra) { return infer(ndims, shapes, extra).shapes; }
+
+Types infer_types(void *extra) { return infer(nullptr, nullptr, extra).types; }
 
 }  // namespace ms_ext
 
 extern "C" {
 
-// Registers the shape inference, a function in bridge/infer.py: it appends each output's shape to `result` with
-// ms_ext_add_shape and returns nullptr or an error message that it keeps alive.
 void ms_ext_set_infer(ms_ext::Infer infer) { ms_ext::infer_in_python = infer; }
 
-void ms_ext_add_shape(void *result, int ndim, const int64_t *shape) {
-  static_cast<ms_ext::Shapes *>(result)->emplace_back(shape, shape + ndim);
+void ms_ext_add_shape(void *inferred, int ndim, const int64_t *shape) {
+  static_cast<ms_ext::Inferred *>(inferred)->shapes.emplace_back(shape, shape + ndim);
+}
+
+void ms_ext_add_type(void *inferred, int type) { static_cast<ms_ext::Inferred *>(inferred)->types.push_back(type); }
+
+void ms_ext_set_error(void *inferred, const char *message) {
+  static_cast<ms_ext::Inferred *>(inferred)->error = message;
 }
 
 }  // extern "C"

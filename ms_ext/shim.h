@@ -8,7 +8,7 @@
 //     explicit leaky_relu_shim(Arguments &args) { args >> self >> negative_slope; }
 //     void operator()(Call &c) const { at::leaky_relu_out(c.out(0), c(self), negative_slope); }
 //   };
-//   MS_EXT_CPU_SHIM(leaky_relu, Shape)
+//   MS_EXT_CPU_SHIM(leaky_relu)
 #pragma once
 
 #include <string>
@@ -98,23 +98,27 @@ int launch_cuda(int nparam, void **params, int *ndims, int64_t **shapes, const c
 using Shape = std::vector<int64_t>;
 using Shapes = std::vector<std::vector<int64_t>>;
 
-// The output shapes for input shapes that may hold unknown dimensions (-1), by the inference in bridge/infer.py.
-Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra);
+// The result of MindSpore's InferType, in its numbering.
+using Types = std::vector<int>;
 
-template <typename Result>
-Result infer(int *ndims, int64_t **shapes, void *extra) {
-  Shapes inferred = infer_shapes(ndims, shapes, extra);
-  if constexpr (std::is_same_v<Result, Shape>) {
-    return inferred.at(0);
-  } else {
+// Graph mode infers in C++, at compile time and, for unknown dimensions (-1), again at run time. Both ask
+// bridge/infer.py, whose inference PyNative mode uses too.
+Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra);
+Types infer_types(void *extra);
+
+template <typename Result, typename All>
+Result one_or_all(const All &inferred) {
+  if constexpr (std::is_same_v<Result, All>) {
     return inferred;
+  } else {
+    return inferred.at(0);
   }
 }
 
 }  // namespace ms_ext
 
-// MindSpore finds the three functions of an operator by their names.
-#define MS_EXT_SHIM_(op, result, launch)                                                                      \
+// MindSpore finds the functions of an operator by their names.
+#define MS_EXT_SHIM_(op, shape_result, type_result, launch)                                                   \
   extern "C" int aten_##op##Init(int *, int64_t **, const char **, void *extra) {                             \
     return ms_ext::init<op##_shim>(extra);                                                                    \
   }                                                                                                           \
@@ -122,9 +126,15 @@ Result infer(int *ndims, int64_t **shapes, void *extra) {
                            void *stream, void *extra) {                                                       \
     return ms_ext::launch(nparam, params, ndims, shapes, dtypes, stream, extra);                              \
   }                                                                                                           \
-  extern "C" ms_ext::result aten_##op##InferShape(int *ndims, int64_t **shapes, void *extra) {                \
-    return ms_ext::infer<ms_ext::result>(ndims, shapes, extra);                                               \
+  extern "C" shape_result aten_##op##InferShape(int *ndims, int64_t **shapes, void *extra) {                  \
+    return ms_ext::one_or_all<shape_result>(ms_ext::infer_shapes(ndims, shapes, extra));                      \
+  }                                                                                                           \
+  extern "C" type_result aten_##op##InferType(std::vector<int>, void *extra) {                                \
+    return ms_ext::one_or_all<type_result>(ms_ext::infer_types(extra));                                       \
   }
 
-#define MS_EXT_CPU_SHIM(op, result) MS_EXT_SHIM_(op, result, launch_cpu)
-#define MS_EXT_CUDA_SHIM(op, result) MS_EXT_SHIM_(op, result, launch_cuda)
+// For an operator with one tensor as its result, and for one with a tuple.
+#define MS_EXT_CPU_SHIM(op) MS_EXT_SHIM_(op, ms_ext::Shape, int, launch_cpu)
+#define MS_EXT_CPU_SHIM_TUPLE(op) MS_EXT_SHIM_(op, ms_ext::Shapes, ms_ext::Types, launch_cpu)
+#define MS_EXT_CUDA_SHIM(op) MS_EXT_SHIM_(op, ms_ext::Shape, int, launch_cuda)
+#define MS_EXT_CUDA_SHIM_TUPLE(op) MS_EXT_SHIM_(op, ms_ext::Shapes, ms_ext::Types, launch_cuda)

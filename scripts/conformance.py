@@ -15,17 +15,18 @@ does not reach have samples of our own in tests/samples.py.
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import dataclasses
 import fnmatch
 import functools
+import hashlib
 import importlib.util
 import itertools
 import json
 import keyword
 import multiprocessing
 import multiprocessing.connection
+import re
 import sys
 import tempfile
 import warnings
@@ -43,12 +44,14 @@ ROOT = Path(__file__).resolve().parent.parent
 EXPECTED_MISSES = ROOT / "tests" / "expected_misses.yaml"
 SEED = 0
 CALL_TIMEOUT_S = 300
+# Relative to the largest value: second derivatives of float64 samples agree to a few hundred units of round-off.
+SECOND_ORDER_TOLERANCE = 1e-12
 
 # The dtypes that both frameworks have, by their common name.
-SHARED_DTYPES = (
-    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128 "
-    "float8_e4m3fn float8_e5m2"
-).split()
+SHARED_DTYPES = [
+    "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32",
+    "float64", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2",
+]  # fmt: skip
 DTYPE_NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in SHARED_DTYPES}
 
 # PyTorch leaves these results uninitialised: only their shape and dtype mean anything.
@@ -103,11 +106,8 @@ def functional_name(op: torch._ops.OpOverload) -> str | None:
     name = op.name().removeprefix("aten::")
     if not op._schema.is_mutable:
         return name
-    packet, _, overload = name.partition(".")
-    if packet.startswith("__i"):
-        candidates = [f"__{packet[3:]}"]
-    else:
-        candidates = [packet.removesuffix("_"), packet]
+    packet = name.partition(".")[0]
+    candidates = [f"__{packet[3:]}"] if packet.startswith("__i") else [packet.removesuffix("_"), packet]
     kept = [(a.name, str(a.type)) for a in op._schema.arguments if not (a.is_write and a.kwarg_only)]
     for candidate in candidates:
         for other in torch._C._jit_get_schemas_for_operator(f"aten::{candidate}"):
@@ -229,8 +229,8 @@ def opinfo_entries() -> list[Any]:
     """OpInfo's rows, those of the _foreach operators included, in a fixed order."""
     from torch.testing._internal import common_methods_invocations as opinfo
 
-    foreach = [getattr(opinfo, name) for name in sorted(dir(opinfo)) if name.startswith("foreach_")]
-    return [*opinfo.op_db, *itertools.chain.from_iterable(rows for rows in foreach if isinstance(rows, list))]
+    foreach = [getattr(opinfo, name) for name in sorted(dir(opinfo)) if re.fullmatch(r"foreach_\w+_op_db", name)]
+    return [*opinfo.op_db, *itertools.chain.from_iterable(foreach)]
 
 
 def record_entry(recorder: Recorder, entry: Any, dtype: torch.dtype, device: str, backward: bool) -> Iterator[Call]:
@@ -312,6 +312,8 @@ def flatten(result: Any) -> list[Any]:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor._is_zerotensor():
+        tensor = torch.zeros_like(tensor)
     return tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1).view(torch.uint8)
 
 
@@ -390,9 +392,10 @@ class Runner:
     """
 
     def __init__(self, mode: str = "pynative", device: str = "CPU") -> None:
+        import mindspore as ms
+
         import bridge
         import bridge.coverage
-        import mindspore as ms
 
         self.ms = ms
         self.aten = bridge.aten
@@ -402,7 +405,8 @@ class Runner:
         self.torch_device = "cuda" if device == "GPU" else "cpu"
         ms.set_device(device)
         ms.set_context(mode=ms.PYNATIVE_MODE)
-        self.to_ms_dtype = {dtype: getattr(ms, "bool_" if name == "bool" else name) for dtype, name in DTYPE_NAMES.items()}
+        ms_names = {torch.bool: "bool_"}
+        self.to_ms_dtype = {dtype: getattr(ms, ms_names.get(dtype, name)) for dtype, name in DTYPE_NAMES.items()}
         self.to_torch_dtype = {v: k for k, v in self.to_ms_dtype.items()}
         self._sources = tempfile.TemporaryDirectory(prefix="conformance-")
         self._source_count = itertools.count()
@@ -413,7 +417,8 @@ class Runner:
         dtype = self.to_ms_dtype.get(tensor.dtype)
         if dtype is None:
             raise Skip(f"MindSpore has no {tensor.dtype}")
-        return self.ms.Tensor.convert_bytes_to_tensor(_bits(tensor).numpy().tobytes(), tuple(tensor.shape), dtype)
+        data = _bits(tensor).numpy().tobytes()
+        return self.ms.Tensor(self.ms.Tensor.convert_bytes_to_tensor(data, tuple(tensor.shape), dtype))
 
     def to_torch(self, tensor: Any) -> torch.Tensor:
         dtype = self.to_torch_dtype.get(tensor.dtype)
@@ -445,7 +450,7 @@ class Runner:
     # The reference
 
     def check_comparable(self, call: Call) -> dict[str, Any]:
-        """The overload's line of the coverage report; raises Skip where the bridge or MindSpore cannot take the call."""
+        """The overload's line of the coverage report; raises Skip where MindSpore cannot take the call."""
         for tensor in tensors_in([call.args, call.kwargs]):
             if tensor.is_quantized or tensor.is_nested or tensor.layout != torch.strided:
                 kind = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else "sparse"
@@ -464,7 +469,8 @@ class Runner:
     @staticmethod
     def copies(call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Fresh tensors for each run: some functional schemas write to their inputs all the same."""
-        return map_tensors(call.args, torch.Tensor.clone), {k: map_tensors(v, torch.Tensor.clone) for k, v in call.kwargs.items()}
+        kwargs = {k: map_tensors(v, torch.Tensor.clone) for k, v in call.kwargs.items()}
+        return map_tensors(call.args, torch.Tensor.clone), kwargs
 
     def repeatable(self, compute: Callable[[], list[Any]], seeded: bool) -> list[Any]:
         """PyTorch's result, computed twice; raises Skip when PyTorch does not repeat itself."""
@@ -517,9 +523,10 @@ class Runner:
             if isinstance(leaf, torch.Tensor) and leaf.dtype not in DTYPE_NAMES:
                 raise Skip(f"MindSpore has no {leaf.dtype}")
         if self.mode == "graph":
-            for property_, reason in (("data_dependent", "data-dependent shape"), ("returns_scalar", "Python scalar result")):
-                if coverage.get(property_):
-                    raise Skip(f"graph mode: {reason}")
+            if coverage.get("data_dependent"):
+                raise Skip("graph mode: data-dependent shape")
+            if coverage.get("returns_scalar"):
+                raise Skip("graph mode: result that is not a tensor")
             run = self.graph_function(call)
         else:
             run = self.pynative_function(call)
@@ -537,7 +544,7 @@ class Runner:
         kwargs = {k: self.convert_argument(v) for k, v in call.kwargs.items()}
         return lambda: function(*args, **kwargs)
 
-    def graph_function(self, call: Call, wrapper: str = "@ms.jit\n") -> Callable[[], Any]:
+    def graph_function(self, call: Call) -> Callable[[], Any]:
         """The call inside a compiled function of its tensors alone.
 
         MindSpore compiles Python source, so the function is written to a file and imported; what is not a tensor
@@ -564,12 +571,13 @@ class Runner:
         packet, _, overload = call.overload.partition(".")
         overload = overload or "default"
         callee = f'getattr(aten.{packet}, "{overload}")' if keyword.iskeyword(overload) else f"aten.{packet}.{overload}"
-        source = f"def call({', '.join(f't{i}' for i in range(len(tensors)))}):\n    return {callee}({', '.join(arguments)})\n"
-        module = self._import_source(f"import mindspore as ms\nfrom bridge import aten\n\n\n{wrapper}{source}", constants)
+        parameters = ", ".join(f"t{i}" for i in range(len(tensors)))
+        imports = "import mindspore as ms\nfrom bridge import aten\n"
+        function = f"@ms.jit\ndef call({parameters}):\n    return {callee}({', '.join(arguments)})\n"
+        module = self._import_source(imports + function, constants)
         return lambda: module.call(*tensors)
 
     def _import_source(self, source: str, constants: dict[str, Any]) -> Any:
-        ast.parse(source)
         name = f"conformance_call_{next(self._source_count)}"
         path = Path(self._sources.name) / f"{name}.py"
         path.write_text(source)
@@ -583,6 +591,391 @@ class Runner:
         return module
 
 
+    # Gradients
+
+    def gradient_reference(
+        self, call: Call, seeded: bool, second: bool
+    ) -> tuple[list[Any], list[int], list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+        """PyTorch's gradients of one call.
+
+        Gives the gradients, the positions of the differentiable ones among the results, the first cotangents, the
+        differentiable inputs, and the second cotangents (empty for first-order gradients).
+        """
+        layout: list[Any] = [[], [], [], []]
+
+        def compute() -> list[Any]:
+            args, kwargs = self.copies(call)
+            inputs = [t.requires_grad_() for t in tensors_in([args, kwargs]) if _can_require_grad(t)]
+            with _skip_on_error("PyTorch refuses these arguments"):
+                outputs = flatten(call.op(*args, **kwargs))
+            places = [i for i, o in enumerate(outputs) if isinstance(o, torch.Tensor) and o.requires_grad]
+            if not inputs or not places:
+                raise Skip("not differentiable")
+            results = [outputs[i] for i in places]
+            generator = torch.Generator(device=self.torch_device).manual_seed(SEED)
+            cotangents = [_random_like(o, generator) for o in results]
+            with _skip_on_error("PyTorch has no gradient here"):
+                grads = torch.autograd.grad(
+                    results, inputs, cotangents, create_graph=second, allow_unused=True, materialize_grads=not second
+                )
+            cotangents2: list[torch.Tensor] = []
+            if second:
+                grads = tuple(torch.zeros_like(t) if g is None else g for g, t in zip(grads, inputs, strict=True))
+                cotangents2 = [_random_like(g, generator) for g in grads]
+                pairs = [(g, c) for g, c in zip(grads, cotangents2, strict=True) if g.requires_grad]
+                if not pairs:
+                    raise Skip("not differentiable twice")
+                with _skip_on_error("PyTorch has no second gradient here"):
+                    differentiable, weights = zip(*pairs, strict=True)
+                    grads = torch.autograd.grad(differentiable, inputs, weights, allow_unused=True)
+            layout[:] = [places, cotangents, inputs, cotangents2]
+            return [torch.zeros_like(t) if g is None else g for g, t in zip(grads, inputs, strict=True)]
+
+        return self.repeatable(compute, seeded), *layout
+
+    def check_gradients(self, call: Call, second: bool = False) -> None:
+        """Gradients of the call through MindSpore against torch.autograd.grad, for the same random cotangents."""
+        coverage = self.check_comparable(call)
+        seeded = self.is_seeded(call, coverage)
+        expected, places, cotangents, inputs, cotangents2 = self.gradient_reference(call, seeded, second)
+        function = self.bridge_overload(call.overload)
+        is_input = {id(t) for t in _differentiable_in(call)}
+
+        def run(*inputs: Any) -> Any:
+            """The call as a function of its differentiable inputs, giving its differentiable results."""
+            remaining = iter(inputs)
+
+            def argument(value: Any) -> Any:
+                if isinstance(value, torch.Tensor) and id(value) in is_input:
+                    return next(remaining)
+                if isinstance(value, (list, tuple)):
+                    return [argument(v) for v in value]
+                return fixed[id(value)] if isinstance(value, torch.Tensor) else self.convert_argument(value)
+
+            args = [argument(v) for v in call.args]
+            kwargs = {k: argument(v) for k, v in call.kwargs.items()}
+            results = flatten(function(*args, **kwargs))
+            return results[places[0]] if len(places) == 1 else tuple(results[i] for i in places)
+
+        fixed = {id(t): self.to_ms(t) for t in tensors_in([call.args, call.kwargs]) if id(t) not in is_input}
+        gradient_of = self.ms.ops.GradOperation(get_all=True, sens_param=True)
+        ms_inputs = [self.to_ms(t) for t in inputs]
+        ms_cotangents = [self.to_ms(t) for t in cotangents]
+        sens = ms_cotangents[0] if len(places) == 1 else tuple(ms_cotangents)
+        if seeded:
+            self.seed_bridge(SEED)
+        if not second:
+            grads = gradient_of(run)(*ms_inputs, sens)
+            compare(expected, self.flatten_ms(grads))
+            return
+
+        def first_gradients(*inputs: Any) -> Any:
+            grads = gradient_of(run)(*inputs, sens)
+            return grads[0] if len(grads) == 1 else grads
+
+        ms_cotangents2 = [self.to_ms(t) for t in cotangents2]
+        sens2 = ms_cotangents2[0] if len(ms_cotangents2) == 1 else tuple(ms_cotangents2)
+        grads = gradient_of(first_gradients)(*ms_inputs, sens2)
+        compare(expected, self.flatten_ms(grads), tolerance=SECOND_ORDER_TOLERANCE)
+
+
+def _can_require_grad(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _differentiable_in(call: Call) -> Iterator[torch.Tensor]:
+    return (t for t in tensors_in([call.args, call.kwargs]) if _can_require_grad(t))
+
+
+def _random_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A fixed random cotangent, drawn in double so that every dtype has one."""
+    wide = torch.complex128 if tensor.is_complex() else torch.float64
+    draw = torch.randn(tensor.shape, dtype=wide, device=tensor.device, generator=generator)
+    return draw.to(tensor.dtype)
+
+
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" -")]
     return (lines[0] if lines else "no message")[:200]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sweeping
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What to sweep and how; plain data, so that worker processes can have it."""
+
+    mode: str = "pynative"
+    device: str = "CPU"
+    check: str = "forward"
+    ops: tuple[str, ...] = ()
+    max_calls: int | None = None
+    limit: int | None = None
+    own_samples: bool = True
+    backward_calls: bool = True
+
+    def selects(self, overload: str) -> bool:
+        packet = overload.partition(".")[0]
+        return not self.ops or any(fnmatch.fnmatch(overload, p) or fnmatch.fnmatch(packet, p) for p in self.ops)
+
+
+def sources(options: Options) -> list[int | None]:
+    """What a sweep records, in order: rows of OpInfo by position, None for our own samples."""
+    rows: list[int | None] = list(range(len(opinfo_entries())))[: options.limit]
+    return [*rows, None] if options.own_samples else rows
+
+
+def record_source(source: int | None, recorder: Recorder, dtype: torch.dtype, options: Options) -> Iterator[Call]:
+    device = "cuda" if options.device == "GPU" else "cpu"
+    if source is None:
+        return record_own(recorder, dtype, device)
+    return record_entry(recorder, opinfo_entries()[source], dtype, device, options.backward_calls)
+
+
+def recorded_calls(
+    dtype: torch.dtype, options: Options, recorder: Recorder | None = None, progress: bool = False
+) -> Iterator[Call]:
+    """The distinct calls of a sweep, at most max_calls (one in graph mode) for each overload."""
+    recorder = recorder or Recorder()
+    most = 1 if options.mode == "graph" else options.max_calls
+    made: Counter[str] = Counter()
+    name = str(dtype).removeprefix("torch.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for source in tqdm(sources(options), desc=name, unit="row", disable=not progress, file=sys.stderr):
+            for call in record_source(source, recorder, dtype, options):
+                if options.selects(call.overload) and (most is None or made[call.overload] < most):
+                    made[call.overload] += 1
+                    yield call
+
+
+def checker(runner: Runner, options: Options) -> Callable[[Call], None]:
+    checks: dict[str, Callable[[Call], None]] = {
+        "forward": runner.check_forward,
+        "gradients": runner.check_gradients,
+        "gradgrad": functools.partial(runner.check_gradients, second=True),
+    }
+    return checks[options.check]
+
+
+def sweep(dtype: torch.dtype, options: Options, progress: bool = False) -> Iterator[Outcome]:
+    """Record and judge in this process."""
+    runner = Runner(options.mode, options.device)
+    check = checker(runner, options)
+    recorder = Recorder()
+    for call in recorded_calls(dtype, options, recorder, progress):
+        yield runner.judge(call, check)
+    yield from _without_functional(recorder, options)
+
+
+def _without_functional(recorder: Recorder, options: Options) -> Iterator[Outcome]:
+    for overload, count in recorder.without_functional.items():
+        if options.selects(overload):
+            yield from itertools.repeat(Outcome(overload, SKIPPED, "in-place or out, no functional counterpart"), count)
+
+
+def _work(dtype: torch.dtype, options: Options, part: int, parts: int, done: set[str], pipe: Any) -> None:
+    """A worker of an isolated sweep: announces each call before it makes it, so that a crash has a name."""
+    runner = Runner(options.mode, options.device)
+    check = checker(runner, options)
+    recorder = Recorder()
+    for call in recorded_calls(dtype, options, recorder):
+        if int.from_bytes(hashlib.md5(call.key.encode()).digest()[:4], "big") % parts != part or call.key in done:
+            continue
+        pipe.send((call.overload, call.source, call.key))
+        pipe.send(runner.judge(call, check))
+    if part == 0:
+        for outcome in _without_functional(recorder, options):
+            pipe.send(outcome)
+    pipe.send(None)
+
+
+def isolated_sweep(dtype: torch.dtype, options: Options, jobs: int) -> Iterator[Outcome]:
+    """Judge in worker processes. A worker that dies or hangs costs one call, and is started again after it."""
+    context = multiprocessing.get_context("spawn")
+    done: list[set[str]] = [set() for _ in range(jobs)]
+    announced: dict[int, tuple[str, str, str] | None] = {}
+    workers: dict[int, tuple[Any, Any]] = {}
+
+    def start(part: int) -> None:
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_work, args=(dtype, options, part, jobs, done[part], theirs), daemon=True)
+        process.start()
+        theirs.close()
+        announced[part] = None
+        workers[part] = process, ours
+
+    for part in range(jobs):
+        start(part)
+    name = str(dtype).removeprefix("torch.")
+    with tqdm(desc=f"{name}, isolated", unit="call", file=sys.stderr) as bar:
+        while workers:
+            ready = multiprocessing.connection.wait([pipe for _, pipe in workers.values()], timeout=CALL_TIMEOUT_S)
+            for part, (process, pipe) in list(workers.items()):
+                if ready and pipe not in ready:
+                    continue
+                try:
+                    if not ready:
+                        raise TimeoutError
+                    message = pipe.recv()
+                except (EOFError, TimeoutError) as end:
+                    process.kill()
+                    process.join()
+                    call = announced[part]
+                    if call is None:
+                        raise RuntimeError(f"a worker died between calls, exit code {process.exitcode}") from None
+                    hung = isinstance(end, TimeoutError)
+                    cause = f"no result in {CALL_TIMEOUT_S} s" if hung else f"exit code {process.exitcode}"
+                    done[part].add(call[2])
+                    yield Outcome(call[0], CRASHED, cause, call[1], call[2])
+                    start(part)
+                    continue
+                if message is None:
+                    process.join()
+                    del workers[part]
+                elif isinstance(message, Outcome):
+                    announced[part] = None
+                    done[part].add(message.key)
+                    bar.update()
+                    yield message
+                else:
+                    announced[part] = message
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reporting
+
+
+def load_expected_misses(path: Path = EXPECTED_MISSES) -> dict[str, str]:
+    """Overload to the reason why it cannot have PyTorch's bits."""
+    return yaml.safe_load(path.read_text()) or {} if path.exists() else {}
+
+
+def summarise(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+    """The figures of one sweep, as the report prints them and as JSON holds them."""
+    statuses: Counter[str] = Counter()
+    skips: Counter[str] = Counter()
+    reached: set[str] = set()
+    compared: set[str] = set()
+    misses: dict[str, list[Outcome]] = defaultdict(list)
+    expected = load_expected_misses()
+    for outcome in outcomes:
+        statuses[outcome.status] += 1
+        reached.add(outcome.overload)
+        if outcome.status == SKIPPED:
+            skips[outcome.cause] += 1
+            continue
+        compared.add(outcome.overload)
+        if outcome.status in (FAILED, CRASHED):
+            misses[outcome.overload].append(outcome)
+    judged = statuses[PASSED] + statuses[FAILED] + statuses[CRASHED]
+    functional = functional_overloads()
+    return {
+        "calls": sum(statuses.values()),
+        "reached": len(reached),
+        "compared": len(compared),
+        "passed": statuses[PASSED],
+        "failed": statuses[FAILED],
+        "crashed": statuses[CRASHED],
+        "skipped": statuses[SKIPPED],
+        "percent": 100.0 * statuses[PASSED] / judged if judged else 0.0,
+        "skipped_by_reason": dict(skips.most_common()),
+        "misses": {
+            overload: {
+                "count": len(found),
+                "cause": found[0].cause,
+                "call": found[0].key,
+                "source": found[0].source,
+                "expected": expected.get(overload),
+            }
+            for overload, found in sorted(misses.items())
+        },
+        "not_reached": [name for name in functional if name not in reached],
+    }
+
+
+def print_report(reports: dict[str, dict[str, Any]]) -> None:
+    columns = ("reached", "compared", "calls", "passed", "failed", "crashed", "skipped", "percent")
+    print(f"{'dtype':16}" + "".join(f"{c:>10}" for c in columns))
+    for dtype, report in reports.items():
+        cells = (f"{report[c]:10.2f}" if c == "percent" else f"{report[c]:10}" for c in columns)
+        print(f"{dtype:16}{''.join(cells)}")
+    skips: Counter[str] = Counter()
+    for report in reports.values():
+        skips.update(report["skipped_by_reason"])
+    if skips:
+        print("\nskipped calls")
+        for reason, count in skips.most_common():
+            print(f"{count:8}  {reason}")
+    for dtype, report in reports.items():
+        if report["misses"]:
+            print(f"\nmisses, {dtype}")
+        for overload, miss in report["misses"].items():
+            print(f"{miss['count']:8}  {overload}: {miss['cause']}")
+            print(f"{'':10}{miss['source']}: {miss['call'][:200]}")
+            if miss["expected"]:
+                print(f"{'':10}expected: {miss['expected']}")
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtypes", default="", help="comma-separated dtypes (default float32; float64 for --gradgrad)")
+    parser.add_argument("--mode", choices=("pynative", "graph"), default="pynative")
+    parser.add_argument("--device", choices=("CPU", "GPU"), default="CPU", help="PyTorch's reference runs there too")
+    parser.add_argument("--ops", default="", help="comma-separated overloads, packets or patterns, such as 'conv*,add'")
+    parser.add_argument("--limit", type=int, help="only the first rows of OpInfo")
+    parser.add_argument("--max-calls", type=int, help="at most this many calls for each overload")
+    parser.add_argument("--own-samples", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument(
+        "--backward-calls",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="record what the samples' backward reaches as well (kernels such as leaky_relu_backward)",
+    )
+    check = parser.add_mutually_exclusive_group()
+    check.add_argument("--gradients", action="store_true", help="compare first-order gradients instead of results")
+    check.add_argument("--gradgrad", action="store_true", help="compare second-order gradients, to float64 round-off")
+    parser.add_argument("--isolate", action="store_true", help="judge in a child process: a crash costs one call")
+    parser.add_argument("--jobs", type=int, default=1, help="child processes; more than one implies --isolate")
+    parser.add_argument("--json", type=Path, help="write the report here too")
+    parser.add_argument("--minimum", type=float, default=0.0, help="exit with 1 when fewer percent of the calls pass")
+    parsed = parser.parse_args(arguments)
+    parsed.dtypes = [d for d in (parsed.dtypes or ("float64" if parsed.gradgrad else "float32")).split(",") if d]
+    unknown = [d for d in parsed.dtypes if d not in SHARED_DTYPES]
+    if unknown:
+        parser.error(f"unknown dtypes: {', '.join(unknown)}; there are {', '.join(SHARED_DTYPES)}")
+    if parsed.mode == "graph" and (parsed.gradients or parsed.gradgrad):
+        parser.error("gradients are compared in PyNative mode")
+    return parsed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parsed = parse_arguments(arguments)
+    options = Options(
+        mode=parsed.mode,
+        device=parsed.device,
+        check="gradients" if parsed.gradients else "gradgrad" if parsed.gradgrad else "forward",
+        ops=tuple(p for p in parsed.ops.split(",") if p),
+        max_calls=parsed.max_calls,
+        limit=parsed.limit,
+        own_samples=parsed.own_samples,
+        backward_calls=parsed.backward_calls,
+    )
+    reports = {}
+    for name in parsed.dtypes:
+        dtype = getattr(torch, name)
+        if parsed.isolate or parsed.jobs > 1:
+            outcomes = isolated_sweep(dtype, options, parsed.jobs)
+        else:
+            outcomes = sweep(dtype, options, progress=True)
+        reports[name] = summarise(outcomes)
+    if parsed.json:
+        parsed.json.write_text(json.dumps({"options": dataclasses.asdict(options), "dtypes": reports}, indent=1))
+    print_report(reports)
+    return 0 if all(report["percent"] >= parsed.minimum for report in reports.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Linters and tests, in an environment that this script makes. Fails if any of them does; pytest's summary comes last.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../env.sh"
+bridge_setup test 'aten-bridge[test,lint]'
+cd "$BRIDGE_ROOT"
+status=0
+ruff check . || status=1
+mypy || status=1
+mypy setup.py scripts/*.py tests/*.py || status=1
+clang-format --dry-run -Werror ms_ext/*.h ms_ext/*.cpp aten_ops/leaky_relu.cpp || status=1
+((status == 0)) || echo "linters failed, see above" >&2
+pytest tests || status=1
+exit $status
