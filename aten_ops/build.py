@@ -17,7 +17,7 @@ import torch
 
 ROOT = pathlib.Path(__file__).parent.parent
 TORCH = pathlib.Path(torch.__file__).parent
-GENERATED_FILES = ("operators.json", "aten.pyi")
+GENERATED_FILES = ("operators.json", "aten.pyi", "bprops.py")
 
 
 def _digest(*parts: str) -> str:
@@ -61,7 +61,7 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str) -
     lines = [
         f"# {version}, PyTorch {torch.__version__}",
         f"cxx = {compiler}",
-        f"includes = -I{ROOT / 'ms_ext'} -isystem {TORCH / 'include'}",
+        f"includes = -I{ROOT / 'ms_ext'} -isystem {TORCH / 'include'} -isystem {TORCH / 'include/torch/csrc/api/include'}",
         "flags = -std=c++20 -O1 -fPIC -Wall",
         "rule compile",
         "  command = $cxx $flags $includes -MD -MF $out.d -c $in -o $out",

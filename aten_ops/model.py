@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 import torch
 import torchgen
 import yaml
+from torchgen.packaged.autograd.load_derivatives import load_derivatives
 from torchgen.gen import parse_native_yaml
+from torchgen.api.autograd import DifferentiabilityInfo, match_differentiability_info
 from torchgen.model import (
     BaseTy,
     BaseType,
@@ -116,6 +118,23 @@ def out_variants() -> dict[FunctionSchema, NativeFunction]:
         for f in native_functions()
         if f.func.kind() == SchemaKind.out and not any(a.is_write for a in f.func.arguments.flat_non_out)
     }
+
+
+@functools.cache
+def derivatives() -> dict[FunctionSchema, DifferentiabilityInfo]:
+    """The formula of each functional overload that derivatives.yaml differentiates."""
+    packaged = pathlib.Path(torchgen.__file__).parent / "packaged"
+    infos, _ = load_derivatives(
+        str(packaged / "autograd" / "derivatives.yaml"),
+        str(packaged / "ATen" / "native" / "native_functions.yaml"),
+        str(packaged / "ATen" / "native" / "tags.yaml"),
+    )
+    found = {}
+    for matched in match_differentiability_info(list(native_functions()), infos):
+        info = (matched.info or {}).get("Default")
+        if info is not None and info.has_derivatives:
+            found[matched.func.func] = info
+    return found
 
 
 def _returns_only_tensors(function: NativeFunction) -> bool:

@@ -42,18 +42,10 @@ def torch_view(tensor: ms.Tensor) -> torch.Tensor:
 
 def from_torch(tensor: torch.Tensor) -> ms.Tensor:
     """A MindSpore tensor with a copy of the data."""
-    result = ms.Tensor(shape=tuple(tensor.shape), dtype=dtypes.to_mindspore(tensor.dtype), init=_Uninitialised())
-    result = result.init_data()
+    result = ms.Tensor(shape=tuple(tensor.shape), dtype=dtypes.to_mindspore(tensor.dtype))
     if tensor.numel():
         torch_view(result).copy_(tensor)
     return result
-
-
-class _Uninitialised(ms.common.initializer.Initializer):
-    """MindSpore allocates, and the caller fills."""
-
-    def _initialize(self, arr: Any) -> None:
-        pass
 
 
 def _to_mindspore(value: Any) -> Any:

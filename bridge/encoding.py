@@ -17,8 +17,8 @@ class Slot:
         self.position = position
 
 
-class Name(str):
-    """A string that names a dtype, layout or memory format."""
+# At the end of a text: the kernel has one more tensor, the state of the generator before the draw.
+RANDOM_MARK = "R"
 
 
 def _bits(value: float) -> str:
@@ -102,8 +102,8 @@ class _Reader:
 
 
 def decode(text: str) -> list[Any]:
-    """The values of an argument text: Slots for tensors, plain numbers for wrapped ones."""
-    reader = _Reader(text)
+    """The values of an argument text, without the random mark: Slots for tensors, plain numbers for wrapped ones."""
+    reader = _Reader(text.removesuffix(RANDOM_MARK))
     values = []
     while reader.position < len(reader.data):
         values.append(reader.value())

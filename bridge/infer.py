@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from bridge import dtypes
-from bridge.encoding import Slot, decode
+from bridge import dtypes, gradient
+from bridge.encoding import RANDOM_MARK, Slot, decode
 from bridge.schema import Schema, schema
 
 # (shape, PyTorch dtype) of an input or output.
@@ -56,7 +56,10 @@ def _flat(results: Any) -> list[torch.Tensor]:
 def _run(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
     make = torch.empty if device == "meta" else torch.zeros
     tensors = [make(shape, dtype=dtype, device=device) for shape, dtype in inputs]
-    return tuple((tuple(t.shape), t.dtype) for t in _flat(torch_call(op, text, tensors, device)))
+    results = [(tuple(t.shape), t.dtype) for t in _flat(torch_call(op, text, tensors, device))]
+    if text.endswith(RANDOM_MARK):
+        results.append((tuple(torch.get_rng_state().shape), torch.uint8))
+    return tuple(results)
 
 
 @functools.lru_cache(maxsize=65536)
@@ -65,6 +68,8 @@ def infer(name: str, text: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
 
     Raises what PyTorch raises, with the operator's name in front.
     """
+    if name.startswith(gradient.PREFIX):
+        return gradient.infer(text, inputs)
     op = schema(name)
     with torch.no_grad():
         try:

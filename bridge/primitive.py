@@ -1,14 +1,20 @@
-"""The MindSpore primitive for an ATen overload with given non-tensor arguments."""
+"""The MindSpore primitives: an ATen overload with given non-tensor arguments, and gradients of it."""
 from __future__ import annotations
 
 import ctypes
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from mindspore import ops
+from mindspore._c_expression.typing import TensorType
+from mindspore.ops._primitive_cache import _get_cache_prim
+from mindspore.ops.primitive import _run_op, constexpr
 
-from bridge import dtypes, graph
-from bridge.infer import infer
+from bridge import bprops, dtypes, gradient, graph
+from bridge.encoding import RANDOM_MARK
+from bridge.gradient import Level
+from bridge.infer import infer_unknown
 from bridge.schema import schema
 
 LIBRARIES = pathlib.Path(__file__).parent / "lib"
@@ -20,39 +26,47 @@ _kernels = ctypes.CDLL(str(LIBRARIES / "libaten_cpu.so"))
 graph.install(_shared)
 
 
+def _element_type(dtype: Any) -> Any:
+    """The dtype of the elements: of a tensor, of a Parameter (a Ref to a tensor), or of what MindSpore types as a plain
+    number, such as `Tensor(0.3)`."""
+    while hasattr(dtype, "element_type"):
+        dtype = dtype.element_type()
+    return dtype
+
+
 def _unused(*_: Any) -> None:
-    """Custom wants inference functions; ATen.__infer__ replaces both."""
+    """Custom wants inference functions; Kernel.__infer__ replaces both."""
 
 
-class ATen(ops.Custom):
-    """An ATen overload as a MindSpore primitive: tensors in, tensors out.
+class Kernel(ops.Custom):
+    """A kernel of one of the libraries: tensors in, tensors out.
+
+    MindSpore tells primitives apart by their attributes, so everything that a result depends on besides the tensors
+    stands in `name` and `text`.
 
     Args:
-        name: the overload, as in "add.Tensor".
-        text: the non-tensor arguments (bridge/encoding.py). MindSpore tells primitives apart by their attributes, so
-            everything that a result depends on besides the tensors stands in these two.
-        input_dtypes: in graph mode, the names of the inputs' dtypes; inference is then done in C++ (bridge/graph.py).
-            PyNative mode infers by `__infer__`, which costs less.
+        name: what infers and what errors are about: an overload, as in "add.Tensor", or a gradient of one.
+        text: the non-tensor arguments (bridge/encoding.py).
+        function: where the kernel is, as "library.so:symbol".
+        single: whether the result is one tensor rather than a tuple.
+        input_dtypes: in graph mode, the names of the inputs' dtypes; shapes are then inferred in C++ (bridge/graph.py),
+            which can leave dimensions unknown. PyNative mode infers by `__infer__` alone, which costs less.
     """
 
-    def __init__(self, name: str, text: str, input_dtypes: str | None = None) -> None:
-        op = schema(name)
-        infer_in_python = _unused if input_dtypes is None else None
-        super().__init__(f"{LIBRARIES / 'libaten_cpu.so'}:aten_{op.shim}", infer_in_python, infer_in_python, "aot")
-        self.init_attrs = {"name": name, "text": text, "input_dtypes": input_dtypes}
-        self.single = op.results == ["Tensor"]
+    def __init__(self, name: str, text: str, function: str, single: bool, input_dtypes: str | None) -> None:
+        infer_shape = _unused if input_dtypes is None else None
+        super().__init__(f"{LIBRARIES / function}", infer_shape, _unused, "aot")
+        self.single = single
         self.add_prim_attr("aten_op", name)
         self.add_prim_attr("aten_args", text)
         if input_dtypes is not None:
             self.add_prim_attr("aten_dtypes", input_dtypes)
             self.add_prim_attr("reg_op_name", name)
-            self.add_prim_attr("multi_output", not self.single)
-        if op.random:
-            self.add_prim_attr("side_effect_hidden", True)  # two draws are two draws, even with equal arguments
+            self.add_prim_attr("multi_output", not single)
         self._inferred: dict[Any, dict[str, Any]] = {}
 
     def __infer__(self, *inputs: dict[str, Any]) -> dict[str, Any]:
-        key = tuple([(*x["shape"], x["dtype"].element_type()) for x in inputs])
+        key = tuple([(*x["shape"], _element_type(x["dtype"])) for x in inputs])
         result = self._inferred.get(key)
         if result is None:
             if len(self._inferred) >= _MAX_INFERRED:
@@ -61,9 +75,136 @@ class ATen(ops.Custom):
         return result
 
     def _infer(self, key: tuple[Any, ...]) -> dict[str, Any]:
-        specs = infer(self.aten_op, self.aten_args, tuple((k[:-1], dtypes.to_torch(k[-1])) for k in key))
+        inputs = tuple((k[:-1], dtypes.to_torch(k[-1])) for k in key)
+        specs = infer_unknown(self.aten_op, self.aten_args, inputs)
         shapes = tuple(shape for shape, _ in specs)
-        types = tuple(dtypes.to_mindspore(dtype) for _, dtype in specs)
+        types = tuple(TensorType(dtypes.to_mindspore(dtype)) for _, dtype in specs)
         if self.single:
             return {"shape": shapes[0], "dtype": types[0], "value": None}
         return {"shape": shapes, "dtype": types, "value": None}
+
+
+class ATen(Kernel):
+    """An ATen overload.
+
+    Args:
+        name: the overload, as in "add.Tensor".
+        text, input_dtypes: see Kernel.
+    """
+
+    def __init__(self, name: str, text: str, input_dtypes: str | None = None) -> None:
+        op = schema(name)
+        single = op.results == ["Tensor"] and not text.endswith(RANDOM_MARK)
+        super().__init__(name, text, f"libaten_cpu.so:aten_{op.shim}", single, input_dtypes)
+        self.init_attrs = {"name": name, "text": text, "input_dtypes": input_dtypes}
+        if op.random:
+            self.add_prim_attr("side_effect_hidden", True)  # two draws are two draws, even with equal arguments
+        inputs = gradient.op_inputs(text) - text.endswith(RANDOM_MARK)
+        self.bprop = bprops.make(inputs, Differentiate(name, text, 0, 0))
+
+
+class Gradient(Kernel):
+    """A gradient of an ATen overload, of any order.
+
+    Args:
+        name, text: the overload and its arguments.
+        level, outputs: see bridge.gradient.Level.
+        inputs: how many tensors it takes.
+        input_dtypes: see Kernel.
+    """
+
+    def __init__(
+        self, name: str, text: str, level: int, outputs: int, inputs: int, input_dtypes: str | None = None
+    ) -> None:
+        kernel_text = Level(name, text, level, outputs).kernel_text(inputs)
+        super().__init__(gradient.PREFIX + name, kernel_text, "libms_ext.so:aten_gradient", False, input_dtypes)
+        self.init_attrs = {
+            "name": name, "text": text, "level": level, "outputs": outputs, "inputs": inputs,
+            "input_dtypes": input_dtypes,
+        }  # fmt: skip
+        self.bprop = bprops.make(inputs, Differentiate(name, text, level, outputs))
+
+
+def _differentiable(dtype: Any) -> bool:
+    torch_dtype = dtypes.to_torch(dtype)
+    return torch_dtype.is_floating_point or torch_dtype.is_complex
+
+
+def wanted_gradients(inputs: int, types: Sequence[Any]) -> tuple[int, ...]:
+    """For each input of the kernel below, the position of its gradient among the results; -1 if it has none."""
+    found: list[int] = []
+    for dtype in types[:inputs]:
+        found.append(sum(place >= 0 for place in found) if _differentiable(dtype) else -1)
+    return tuple(found)
+
+
+@constexpr
+def _differentiate_in_graph(name: str, types: tuple[Any, ...], inputs: int) -> Any:
+    """The names of the dtypes, and `wanted_gradients`, found while MindSpore compiles."""
+    refuse_if_not_differentiable(name)
+    names = " ".join(dtypes.NAME_FROM_TORCH[dtypes.to_torch(dtype)] for dtype in types)
+    return names, wanted_gradients(inputs, types)
+
+
+def refuse_if_not_differentiable(name: str) -> None:
+    """Raise RuntimeError if PyTorch has no derivative for the overload."""
+    if schema(name).gradient == "none":
+        raise RuntimeError(f"aten.{name} is not differentiable: PyTorch has no derivative for it")
+
+
+class Differentiate:
+    """The `bprop` of a kernel: the gradients of its inputs from inputs, results and the results' gradients."""
+
+    def __init__(self, name: str, text: str, level: int, outputs: int) -> None:
+        self.name = name
+        self.text = text
+        self.level = level
+        self.outputs = outputs
+        self.redraws = level == 0 and text.endswith(RANDOM_MARK)
+        self._primitives: dict[int, Gradient] = {}
+        # As in bridge/operator.py: MindSpore's compiler takes the instance's __call__, Python the class's.
+        self.__dict__["__call__"] = self._call_in_graph
+        self.__dict__["__ms_class__"] = True
+
+    def __call__(self, inputs: tuple[Any, ...], out: Any, dout: Any) -> tuple[Any, ...]:
+        refuse_if_not_differentiable(self.name)
+        cotangents = tuple(dout) if isinstance(dout, (tuple, list)) else (dout,)
+        tensors = (*inputs, *cotangents)
+        if self.redraws:
+            tensors = (*inputs, out[-1], *cotangents[:-1])
+        wanted = wanted_gradients(len(inputs), [x.dtype for x in inputs])
+        if max(wanted, default=-1) < 0:
+            return tuple([ops.zeros_like(x) for x in inputs])
+        outputs = self.outputs if self.level else len(cotangents) - self.redraws
+        primitive = self._primitives.get(len(tensors))
+        if primitive is None:
+            primitive = Gradient(self.name, self.text, self.level + 1, outputs, len(tensors))
+            self._primitives[len(tensors)] = primitive
+        gradients = _run_op(primitive, "Custom", tensors)
+        return tuple([ops.zeros_like(x) if i < 0 else gradients[i] for x, i in zip(inputs, wanted, strict=True)])
+
+    def _call_in_graph(self, inputs, out, dout):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        cotangents = dout if isinstance(dout, tuple) else (dout,)
+        tensors = (*inputs, *cotangents)
+        outputs = self.outputs if self.level > 0 else len(cotangents)
+        if self.redraws:
+            outputs = len(cotangents) - 1
+            tensors = (*inputs, out[-1], *cotangents[:-1])
+        types = ()
+        for x in tensors:
+            types = (*types, x.dtype)
+        found = _differentiate_in_graph(self.name, types, len(inputs))
+        results = ()
+        if max(found[1]) < 0:
+            for x in inputs:
+                results = (*results, ops.zeros_like(x))
+            return results
+        gradients = _get_cache_prim(Gradient)(
+            self.name, self.text, self.level + 1, outputs, len(tensors), found[0]
+        )(*tensors)
+        for x, i in zip(inputs, found[1]):  # noqa: B905  # the compiler's zip has no strict
+            if i < 0:
+                results = (*results, ops.zeros_like(x))
+            else:
+                results = (*results, gradients[i])
+        return results

@@ -76,6 +76,7 @@ class Schema:
         self.shim: str | None = row["shim"]
         self.devices: list[str] = row["devices"]
         self.random: bool = row["random"]
+        self.gradient: str = row["gradient"]
         self.torch_op = getattr(getattr(torch.ops.aten, packet), overload or "default")
         raw = self.torch_op._schema
         self.arguments = [_argument(a) for a in raw.arguments]

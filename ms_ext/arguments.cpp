@@ -19,8 +19,8 @@ char Arguments::take_tag() {
   return text_[position_++];
 }
 
-bool Arguments::take_none() {
-  if (at_end() || text_[position_] != 'N') return false;
+bool Arguments::take_if(char tag) {
+  if (at_end() || text_[position_] != tag) return false;
   ++position_;
   return true;
 }

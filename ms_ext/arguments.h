@@ -6,6 +6,7 @@
 //   u12;         int above 2^63               s5:bytes     string; also dtypes, layouts and memory formats, by name
 //   b1;          bool                         [3;<items>   list
 //   d<hex>;      double, its 64 bits          c<hex>,<hex>;  complex, the bits of both parts
+//   R            at the end: see take_random_mark
 #pragma once
 
 #include <ATen/core/List.h>
@@ -96,15 +97,23 @@ class Arguments {
 
   // How many input tensors have been read so far.
   int inputs() const { return inputs_; }
+  void set_inputs(int inputs) { inputs_ = inputs; }
 
   bool at_end() const { return position_ == text_.size(); }
 
+  // Steps over a None if it comes next.
+  bool take_none() { return take_if('N'); }
+  // Reads the size of a list, whose items come next.
+  size_t list_size();
+  // Whether the text ends with the mark of an overload that draws random numbers and is differentiated: its kernel has
+  // one more tensor, the state of the generator before the draw.
+  bool take_random_mark() { return take_if('R'); }
+
  private:
   char take_tag();
-  bool take_none();
+  bool take_if(char tag);
   std::string take_until(char end);
   void expect(char tag);
-  size_t list_size();
   void check_size(size_t found, size_t expected) const;
   double bits(const std::string &hex) const;
   [[noreturn]] void fail(const std::string &why) const;

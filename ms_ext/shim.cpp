@@ -1,9 +1,11 @@
 #include "shim.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
 
 #include <atomic>
+#include <mutex>
 #include <stdexcept>
 
 namespace ms_ext {
@@ -61,17 +63,26 @@ std::string read_attribute(void *extra, const char *name) {
   return text;
 }
 
-void finish_init(Kernel *kernel, const Arguments &arguments, void *extra) {
+void finish_init(Kernel *kernel, Arguments &arguments, void *extra) {
+  kernel->saves_random_state = arguments.take_random_mark();
   kernel->inputs = arguments.inputs();
   ms_ext_set_kernel_data(extra, kernel);
 }
 
 int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *, void *extra) {
-  // MindSpore differentiates; ATen's own autograd and view tracking would only cost time.
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
   try {
     const auto &kernel = static_cast<const Kernel &>(*ms_ext_kernel_data(extra));
-    Call call(get_torch_tensors(nparam, params, ndims, shapes, dtypes, c10::kCPU), kernel.inputs, c10::kCPU);
+    // MindSpore differentiates; ATen's own autograd and view tracking would only cost time.
+    std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd;
+    if (!kernel.uses_autograd) below_autograd.emplace();
+    auto tensors = get_torch_tensors(nparam, params, ndims, shapes, dtypes, c10::kCPU);
+    if (kernel.saves_random_state) {
+      at::Generator generator = at::detail::getDefaultCPUGenerator();
+      const std::lock_guard<std::mutex> lock(generator.mutex());
+      tensors.back().copy_(generator.get_state());
+      tensors.pop_back();
+    }
+    Call call(std::move(tensors), kernel.inputs, c10::kCPU);
     kernel(call);
     call.check_outputs(params, shapes, ndims);
   } catch (const c10::Error &error) {
@@ -84,31 +95,25 @@ int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const ch
 
 namespace {
 
-// The inference in bridge/infer.py. `ndims` and `shapes` are null when types are asked for. It reports each output
-// with ms_ext_add_shape or ms_ext_add_type, and an error with ms_ext_set_error.
+// The inference in bridge/graph.py. It reports each output with ms_ext_add_shape, or an error with ms_ext_set_error.
 using Infer = void (*)(const char *op, const char *args, const char *dtypes, const int *ndims, int64_t **shapes,
                        void *inferred);
 std::atomic<Infer> infer_in_python = nullptr;
 
 struct Inferred {
   Shapes shapes;
-  Types types;
   std::string error;
 };
 
-Inferred infer(const int *ndims, int64_t **shapes, void *extra) {
+}  // namespace
+
+Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra) {
   Inferred inferred;
   infer_in_python.load()(read_attribute(extra, "aten_op").c_str(), read_attribute(extra, "aten_args").c_str(),
                          read_attribute(extra, "aten_dtypes").c_str(), ndims, shapes, &inferred);
   if (!inferred.error.empty()) throw std::runtime_error(inferred.error);
-  return inferred;
+  return inferred.shapes;
 }
-
-}  // namespace
-
-Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra) { return infer(ndims, shapes, extra).shapes; }
-
-Types infer_types(void *extra) { return infer(nullptr, nullptr, extra).types; }
 
 }  // namespace ms_ext
 
@@ -119,8 +124,6 @@ void ms_ext_set_infer(ms_ext::Infer infer) { ms_ext::infer_in_python = infer; }
 void ms_ext_add_shape(void *inferred, int ndim, const int64_t *shape) {
   static_cast<ms_ext::Inferred *>(inferred)->shapes.emplace_back(shape, shape + ndim);
 }
-
-void ms_ext_add_type(void *inferred, int type) { static_cast<ms_ext::Inferred *>(inferred)->types.push_back(type); }
 
 void ms_ext_set_error(void *inferred, const char *message) {
   static_cast<ms_ext::Inferred *>(inferred)->error = message;

@@ -66,12 +66,14 @@ class Kernel : public KernelData {
  public:
   virtual void operator()(Call &call) const = 0;
   int inputs = 0;
+  bool uses_autograd = false;
+  bool saves_random_state = false;  // into the last output, for the gradient to draw the same again
 };
 
 template <typename Op>
 class KernelOf final : public Kernel {
  public:
-  explicit KernelOf(Arguments &arguments) : op_(arguments) {}
+  explicit KernelOf(Arguments &arguments) : op_(arguments) { uses_autograd = requires { Op::kUsesAutograd; }; }
   void operator()(Call &call) const override { op_(call); }
 
  private:
@@ -81,13 +83,12 @@ class KernelOf final : public Kernel {
 // The attributes of the primitive that bridge/primitive.py sets.
 std::string read_attribute(void *extra, const char *name);
 
-void finish_init(Kernel *kernel, const Arguments &arguments, void *extra);
+void finish_init(Kernel *kernel, Arguments &arguments, void *extra);
 
 template <typename Op>
 int init(void *extra) {
   Arguments arguments(read_attribute(extra, "aten_args"));
-  auto *kernel = new KernelOf<Op>(arguments);
-  finish_init(kernel, arguments, extra);
+  finish_init(new KernelOf<Op>(arguments), arguments, extra);
   return 0;
 }
 
@@ -98,17 +99,14 @@ int launch_cuda(int nparam, void **params, int *ndims, int64_t **shapes, const c
 using Shape = std::vector<int64_t>;
 using Shapes = std::vector<std::vector<int64_t>>;
 
-// The result of MindSpore's InferType, in its numbering.
-using Types = std::vector<int>;
-
-// Graph mode infers in C++, at compile time and, for unknown dimensions (-1), again at run time. Both ask
-// bridge/infer.py, whose inference PyNative mode uses too.
+// Graph mode infers shapes in C++: at compile time and, for unknown dimensions (-1), again at run time. This asks
+// bridge/infer.py, which has the one inference.
 Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra);
-Types infer_types(void *extra);
 
-template <typename Result, typename All>
-Result one_or_all(const All &inferred) {
-  if constexpr (std::is_same_v<Result, All>) {
+template <typename Result>
+Result infer(int *ndims, int64_t **shapes, void *extra) {
+  Shapes inferred = infer_shapes(ndims, shapes, extra);
+  if constexpr (std::is_same_v<Result, Shapes>) {
     return inferred;
   } else {
     return inferred.at(0);
@@ -118,7 +116,7 @@ Result one_or_all(const All &inferred) {
 }  // namespace ms_ext
 
 // MindSpore finds the functions of an operator by their names.
-#define MS_EXT_SHIM_(op, shape_result, type_result, launch)                                                   \
+#define MS_EXT_SHIM_(op, result, launch)                                                                      \
   extern "C" int aten_##op##Init(int *, int64_t **, const char **, void *extra) {                             \
     return ms_ext::init<op##_shim>(extra);                                                                    \
   }                                                                                                           \
@@ -126,15 +124,12 @@ Result one_or_all(const All &inferred) {
                            void *stream, void *extra) {                                                       \
     return ms_ext::launch(nparam, params, ndims, shapes, dtypes, stream, extra);                              \
   }                                                                                                           \
-  extern "C" shape_result aten_##op##InferShape(int *ndims, int64_t **shapes, void *extra) {                  \
-    return ms_ext::one_or_all<shape_result>(ms_ext::infer_shapes(ndims, shapes, extra));                      \
-  }                                                                                                           \
-  extern "C" type_result aten_##op##InferType(std::vector<int>, void *extra) {                                \
-    return ms_ext::one_or_all<type_result>(ms_ext::infer_types(extra));                                       \
+  extern "C" result aten_##op##InferShape(int *ndims, int64_t **shapes, void *extra) {                        \
+    return ms_ext::infer<result>(ndims, shapes, extra);                                                       \
   }
 
 // For an operator with one tensor as its result, and for one with a tuple.
-#define MS_EXT_CPU_SHIM(op) MS_EXT_SHIM_(op, ms_ext::Shape, int, launch_cpu)
-#define MS_EXT_CPU_SHIM_TUPLE(op) MS_EXT_SHIM_(op, ms_ext::Shapes, ms_ext::Types, launch_cpu)
-#define MS_EXT_CUDA_SHIM(op) MS_EXT_SHIM_(op, ms_ext::Shape, int, launch_cuda)
-#define MS_EXT_CUDA_SHIM_TUPLE(op) MS_EXT_SHIM_(op, ms_ext::Shapes, ms_ext::Types, launch_cuda)
+#define MS_EXT_CPU_SHIM(op) MS_EXT_SHIM_(op, ms_ext::Shape, launch_cpu)
+#define MS_EXT_CPU_SHIM_TUPLE(op) MS_EXT_SHIM_(op, ms_ext::Shapes, launch_cpu)
+#define MS_EXT_CUDA_SHIM(op) MS_EXT_SHIM_(op, ms_ext::Shape, launch_cuda)
+#define MS_EXT_CUDA_SHIM_TUPLE(op) MS_EXT_SHIM_(op, ms_ext::Shapes, launch_cuda)

@@ -1,0 +1,282 @@
+// Gradients of any order by PyTorch's autograd: run the overload again with autograd on, then differentiate.
+//
+// A kernel of level n is the gradient of the kernel of level n - 1, where level 0 is the overload itself. Its inputs are
+// those of level n - 1 followed by a cotangent for each output of level n - 1; its outputs are the gradients of the
+// differentiable (floating or complex) inputs of level n - 1.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <mutex>
+#include <stdexcept>
+
+#include "shim.h"
+
+namespace ms_ext {
+namespace {
+
+// One argument of a boxed call: a value, or the tensors that are filled in at launch.
+struct Boxed {
+  enum { kValue, kDevice, kTensor, kTensors, kOptionalTensors } kind = kValue;
+  c10::IValue value;
+  std::vector<std::optional<Tensor>> tensors;
+  bool is_state = false;  // running statistics: the overload writes to them, and they have no gradient
+};
+
+template <typename T>
+c10::IValue take(Arguments &args) {
+  T value{};
+  args >> value;
+  return c10::IValue(std::move(value));
+}
+
+template <typename T>
+c10::IValue take_enum(Arguments &args) {
+  T value{};
+  args >> value;
+  return c10::IValue(static_cast<int64_t>(value));
+}
+
+c10::IValue take_value(Arguments &args, const c10::TypePtr &type) {
+  switch (type->kind()) {
+    case c10::TypeKind::OptionalType:
+      if (args.take_none()) return c10::IValue();
+      return take_value(args, type->castRaw<c10::OptionalType>()->getElementType());
+    case c10::TypeKind::ListType: {
+      const auto element = type->castRaw<c10::ListType>()->getElementType();
+      const bool symbolic = element->kind() == c10::TypeKind::SymIntType;
+      c10::impl::GenericList list(symbolic ? static_cast<c10::TypePtr>(c10::IntType::get()) : element);
+      const size_t size = args.list_size();
+      for (size_t i = 0; i < size; ++i) list.push_back(take_value(args, element));
+      return list;
+    }
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::SymIntType:
+      return take<int64_t>(args);
+    case c10::TypeKind::FloatType:
+      return take<double>(args);
+    case c10::TypeKind::BoolType:
+      return take<bool>(args);
+    case c10::TypeKind::NumberType:
+      return take<at::Scalar>(args);
+    case c10::TypeKind::StringType:
+      return take<std::string>(args);
+    case c10::TypeKind::ScalarTypeType:
+      return take_enum<c10::ScalarType>(args);
+    case c10::TypeKind::LayoutType:
+      return take_enum<c10::Layout>(args);
+    case c10::TypeKind::MemoryFormatType:
+      return take_enum<c10::MemoryFormat>(args);
+    default:
+      throw std::invalid_argument("no boxed form for the argument type " + type->str());
+  }
+}
+
+// What is left of a type after its optional, and of a list after the list.
+const c10::Type *element_of(const c10::Type *type) {
+  if (const auto *optional = type->castRaw<c10::OptionalType>()) return optional->getElementType().get();
+  if (const auto *list = type->castRaw<c10::ListType>()) return list->getElementType().get();
+  return type;
+}
+
+Boxed take_boxed(Arguments &args, const c10::Argument &argument) {
+  Boxed boxed;
+  const c10::TypePtr type = argument.real_type();
+  const bool is_list = type->kind() == c10::TypeKind::ListType;
+  const c10::Type *element = element_of(type.get());
+  const bool optional_items = is_list && element->kind() == c10::TypeKind::OptionalType;
+  if (optional_items) element = element_of(element);
+  if (element->kind() == c10::TypeKind::GeneratorType) return boxed;
+  if (element->kind() == c10::TypeKind::DeviceObjType) {
+    boxed.kind = Boxed::kDevice;
+    return boxed;
+  }
+  if (element->kind() != c10::TypeKind::TensorType) {
+    boxed.value = take_value(args, type);
+    return boxed;
+  }
+  boxed.kind = optional_items ? Boxed::kOptionalTensors : is_list ? Boxed::kTensors : Boxed::kTensor;
+  boxed.is_state = argument.name() == "running_mean" || argument.name() == "running_var";
+  if (is_list) {
+    args >> boxed.tensors;
+  } else {
+    args >> boxed.tensors.emplace_back();
+  }
+  return boxed;
+}
+
+using Tensors = std::vector<at::Tensor>;
+
+bool differentiable(const at::Tensor &tensor) { return at::isFloatingType(tensor.scalar_type()) || tensor.is_complex(); }
+
+void flatten(const c10::IValue &value, Tensors &tensors) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) tensors.push_back(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor &tensor : value.toTensorList()) tensors.push_back(tensor);
+  }
+}
+
+// Draws again what the forward call drew, and leaves the generator as it was.
+class Redraw {
+ public:
+  explicit Redraw(const at::Tensor &state)
+      : generator_(at::detail::getDefaultCPUGenerator()), lock_(generator_.mutex()), before_(generator_.get_state()) {
+    generator_.set_state(state.clone());
+    lock_.unlock();
+  }
+  ~Redraw() {
+    lock_.lock();
+    generator_.set_state(before_);
+  }
+
+ private:
+  at::Generator generator_;
+  std::unique_lock<std::mutex> lock_;
+  at::Tensor before_;
+};
+
+class gradient_shim {
+ public:
+  static constexpr bool kUsesAutograd = true;
+
+  // The text is the overload's name, the level, the numbers of the overload's outputs and of this kernel's inputs, and
+  // then the overload's own text.
+  explicit gradient_shim(Arguments &args) : op_(find(args)) {
+    int64_t inputs = 0;
+    args >> level_ >> outputs_ >> inputs;
+    for (const auto &argument : op_.schema().arguments()) arguments_.push_back(take_boxed(args, argument));
+    redraws_ = args.take_random_mark();
+    op_inputs_ = args.inputs() + (redraws_ ? 1 : 0);
+    args.set_inputs(static_cast<int>(inputs));
+  }
+
+  void operator()(Call &c) const {
+    const at::AutoGradMode with_gradients(true);
+    Tensors inputs;
+    const auto received = c.inputs();
+    for (size_t i = 0; i < received.size(); ++i) {
+      inputs.push_back(received[i].detach());
+      inputs.back().set_requires_grad(differentiable(received[i]) && !is_state(i));
+    }
+    c.store(evaluate(level_, inputs, c.device(), /*differentiated_again=*/false));
+  }
+
+ private:
+  static c10::OperatorHandle find(Arguments &args) {
+    std::string op;
+    args >> op;
+    const auto dot = op.find('.');
+    return c10::Dispatcher::singleton().findSchemaOrThrow(
+        ("aten::" + op.substr(0, dot)).c_str(), dot == std::string::npos ? "" : op.substr(dot + 1).c_str());
+  }
+
+  bool is_state(size_t input) const {
+    for (const auto &argument : arguments_) {
+      if (!argument.is_state) continue;
+      for (const auto &tensor : argument.tensors) {
+        if (tensor && tensor->index == static_cast<int>(input)) return true;
+      }
+    }
+    return false;
+  }
+
+  // The number of inputs of the kernel one level below `level`.
+  size_t inner_inputs(int64_t level, at::ArrayRef<at::Tensor> inputs) const {
+    if (level == 1) return static_cast<size_t>(op_inputs_);
+    const size_t inner = inner_inputs(level - 1, inputs);
+    if (level == 2) return inner + static_cast<size_t>(outputs_);
+    const auto differentiated = inputs.slice(0, inner_inputs(level - 2, inputs));
+    return inner + static_cast<size_t>(std::count_if(differentiated.begin(), differentiated.end(), differentiable));
+  }
+
+  Tensors evaluate(int64_t level, at::ArrayRef<at::Tensor> inputs, c10::Device device, bool differentiated_again) const {
+    if (level == 0) return call(inputs, device);
+    const size_t count = inner_inputs(level, inputs);
+    const auto inner = inputs.slice(0, count);
+    const auto cotangents = inputs.slice(count);
+    const Tensors results = evaluate(level - 1, inner, device, true);
+    Tensors outputs, output_cotangents, wanted;
+    TORCH_CHECK(results.size() == cotangents.size(), "it has ", results.size(), " outputs, but ", cotangents.size(),
+                " cotangents were given");
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (!results[i].requires_grad()) continue;
+      outputs.push_back(results[i]);
+      output_cotangents.push_back(cotangents[i]);
+    }
+    std::copy_if(inner.begin(), inner.end(), std::back_inserter(wanted), differentiable);
+    Tensors asked;
+    std::copy_if(wanted.begin(), wanted.end(), std::back_inserter(asked),
+                 [](const at::Tensor &tensor) { return tensor.requires_grad(); });
+    Tensors found;
+    if (!outputs.empty() && !asked.empty()) {
+      found = torch::autograd::grad(outputs, asked, output_cotangents, /*retain_graph=*/differentiated_again,
+                                    /*create_graph=*/differentiated_again, /*allow_unused=*/true);
+    }
+    Tensors gradients;
+    size_t next = 0;
+    for (const auto &tensor : wanted) {
+      at::Tensor gradient;
+      if (tensor.requires_grad() && !found.empty()) gradient = found[next++];
+      gradients.push_back(gradient.defined() ? gradient : at::zeros_like(tensor, tensor.options().requires_grad(false)));
+    }
+    return gradients;
+  }
+
+  // The overload itself, through the dispatcher, so that autograd records it.
+  Tensors call(at::ArrayRef<at::Tensor> inputs, c10::Device device) const {
+    std::optional<Redraw> redraw;
+    if (redraws_) redraw.emplace(inputs[static_cast<size_t>(op_inputs_ - 1)]);
+    torch::jit::Stack stack;
+    for (const auto &argument : arguments_) stack.push_back(fill(argument, inputs, device));
+    op_.callBoxed(stack);
+    Tensors results;
+    for (const auto &value : stack) flatten(value, results);
+    return results;
+  }
+
+  static std::optional<at::Tensor> fill(const std::optional<Tensor> &tensor, bool is_state,
+                                        at::ArrayRef<at::Tensor> inputs) {
+    if (!tensor) return std::nullopt;
+    if (tensor->index < 0) return tensor->number;
+    const at::Tensor &input = inputs[static_cast<size_t>(tensor->index)];
+    return is_state ? input.clone() : input;
+  }
+
+  static c10::IValue fill(const Boxed &argument, at::ArrayRef<at::Tensor> inputs, c10::Device device) {
+    switch (argument.kind) {
+      case Boxed::kDevice:
+        return device;
+      case Boxed::kTensor:
+        return fill(argument.tensors[0], argument.is_state, inputs);
+      case Boxed::kTensors: {
+        c10::List<at::Tensor> list;
+        for (const auto &tensor : argument.tensors) list.push_back(*fill(tensor, false, inputs));
+        return list;
+      }
+      case Boxed::kOptionalTensors: {
+        c10::List<std::optional<at::Tensor>> list;
+        for (const auto &tensor : argument.tensors) list.push_back(fill(tensor, false, inputs));
+        return list;
+      }
+      default:
+        return argument.value;
+    }
+  }
+
+  c10::OperatorHandle op_;
+  std::vector<Boxed> arguments_;
+  int64_t level_ = 0;
+  int64_t outputs_ = 0;
+  int op_inputs_ = 0;
+  bool redraws_ = false;
+};
+
+}  // namespace
+}  // namespace ms_ext
+
+using ms_ext::gradient_shim;
+MS_EXT_CPU_SHIM_TUPLE(gradient)
