@@ -37,7 +37,7 @@ def generate(folder: pathlib.Path) -> None:
     stamp = folder / "stamp"
     if stamp.exists() and stamp.read_text() == digest:
         return
-    from . import model, shims, tables  # torchgen takes seconds, so only when there is something to do
+    from . import backward, model, shims, tables  # torchgen takes seconds, so only when there is something to do
 
     print(f"generating shims for PyTorch {torch.__version__}", flush=True)
     fresh = folder.with_suffix(".new")
@@ -45,6 +45,7 @@ def generate(folder: pathlib.Path) -> None:
     fresh.mkdir(parents=True)
     operators = model.operators("CPU")
     shims.write(operators, "CPU", fresh)
+    backward.write(operators, "CPU", fresh)
     tables.write(operators, None, fresh)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():

@@ -7,6 +7,7 @@ from collections import defaultdict
 
 from torchgen.model import Argument
 
+from . import backward
 from .model import Operator, derivatives
 
 # Schema type -> what a Python caller passes. SymInt is written int; lists and optionals are composed below.
@@ -42,6 +43,11 @@ def tables(cpu: list[Operator], cuda: list[Operator] | None) -> dict[str, dict[s
             row["shim"] = operator.symbol if operator.target or (on_cuda and on_cuda.target) else None
             row["random"] = "nondeterministic_seeded" in operator.tags
             row["gradient"] = gradient(operator)
+            if not backward.reason_against(operator):
+                row["backward"] = {
+                    "uses_results": backward.uses_results(operator),
+                    "tracked": backward.differentiable_results(operator),
+                }
         rows[operator.name] = row
     return rows
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from bridge import dtypes
-from bridge.encoding import Slot, Wrapped, encode
+from bridge.encoding import RANDOM_MARK, Slot, Wrapped, encode
 from bridge.schema import Argument, Schema
 
 _LAYOUTS = {torch.strided: "strided"}
@@ -82,7 +82,8 @@ class Binder:
         values = [self.value(*item) for item in self.assign()]
         self.check_numbers_fit(values)
         encoded = [v for v, a in zip(values, self.schema.arguments, strict=True) if a.base not in ("Generator", "Device")]
-        return Bound(self.schema, self.tensors, "".join(map(encode, encoded)), not self.reads_data)
+        text = "".join(map(encode, encoded)) + (RANDOM_MARK if self.schema.redraws else "")
+        return Bound(self.schema, self.tensors, text, not self.reads_data)
 
     def assign(self) -> list[tuple[Argument, Any, int | None]]:
         """Each argument with its value and, if it was given by position, the position."""

@@ -15,6 +15,7 @@ from bridge.encoding import RANDOM_MARK, Slot, decode, encode
 
 # In front of the overload's name, where a kernel's name is asked for.
 PREFIX = "gradient of "
+BACKWARD_PREFIX = "backward of "
 
 
 @dataclass(frozen=True)
@@ -70,3 +71,13 @@ def infer(kernel_text: str, inputs: Sequence[tuple[tuple[int, ...], torch.dtype]
     differentiable = [dtype.is_floating_point or dtype.is_complex for _, dtype in inputs]
     inner = inner_inputs(spec, differentiable)
     return tuple(value for value, wanted in zip(inputs[:inner], differentiable, strict=False) if wanted)
+
+
+def backward_text(text: str, results: int, passed: bool, tracked: str) -> str:
+    """The argument text of a backward shim (ms_ext/backward.h)."""
+    return "".join(map(encode, (results, passed, tracked))) + text
+
+
+def infer_backward(text: str, inputs: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> tuple[Any, ...]:
+    """Shapes and dtypes of a backward shim's gradients."""
+    return tuple(value for value in inputs[: op_inputs(text)] if value[1].is_floating_point or value[1].is_complex)

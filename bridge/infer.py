@@ -70,6 +70,8 @@ def infer(name: str, text: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
     """
     if name.startswith(gradient.PREFIX):
         return gradient.infer(text, inputs)
+    if name.startswith(gradient.BACKWARD_PREFIX):
+        return gradient.infer_backward(text, inputs)
     op = schema(name)
     with torch.no_grad():
         try:

@@ -124,7 +124,7 @@ class Operator:
                 arranged = (*arranged, results[place])
             else:
                 arranged = (*arranged, results[place[0] : place[1]])
-        return arranged
+        return arranged[0] if len(arranged) == 1 else arranged
 
 
 def _key(values: Any, tensors: list[Any]) -> Any:

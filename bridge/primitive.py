@@ -125,6 +125,30 @@ class Gradient(Kernel):
         self.bprop = bprops.make(inputs, Differentiate(name, text, level, outputs))
 
 
+class Backward(Kernel):
+    """The first-order gradient of an ATen overload by its own formula, without running the overload again.
+
+    Its inputs are the overload's tensors, the results if the formula uses them, and the results' gradients.
+
+    Args:
+        name, text: the overload and its arguments.
+        results: how many results the overload has.
+        input_dtypes: see Kernel.
+    """
+
+    def __init__(self, name: str, text: str, results: int, input_dtypes: str | None = None) -> None:
+        op = schema(name)
+        assert op.backward is not None
+        uses_results = op.backward["uses_results"]
+        kernel_text = gradient.backward_text(text, results, uses_results, op.backward["tracked"])
+        function = f"libaten_cpu.so:aten_{op.shim}_derivative"
+        super().__init__(gradient.BACKWARD_PREFIX + name, kernel_text, function, False, input_dtypes)
+        self.init_attrs = {"name": name, "text": text, "results": results, "input_dtypes": input_dtypes}
+        inputs = gradient.op_inputs(text)
+        dropped = (inputs, inputs + results * uses_results)
+        self.bprop = bprops.make(dropped[1] + results, Differentiate(name, text, 1, results, dropped))
+
+
 def _differentiable(dtype: Any) -> bool:
     torch_dtype = dtypes.to_torch(dtype)
     return torch_dtype.is_floating_point or torch_dtype.is_complex
@@ -153,15 +177,26 @@ def refuse_if_not_differentiable(name: str) -> None:
 
 
 class Differentiate:
-    """The `bprop` of a kernel: the gradients of its inputs from inputs, results and the results' gradients."""
+    """The `bprop` of a kernel: the gradients of its inputs from inputs, results and the results' gradients.
 
-    def __init__(self, name: str, text: str, level: int, outputs: int) -> None:
+    Args:
+        name, text: the overload and its arguments.
+        level: 0 for the bprop of the overload, n for that of its gradient of level n.
+        outputs: at level 1 and above, how many results the overload has.
+        dropped: the range of inputs that the gradient above does not take: results that a backward shim was given.
+    """
+
+    def __init__(self, name: str, text: str, level: int, outputs: int, dropped: tuple[int, int] = (0, 0)) -> None:
         self.name = name
         self.text = text
         self.level = level
         self.outputs = outputs
+        self.first, self.last = dropped
         self.redraws = level == 0 and text.endswith(RANDOM_MARK)
-        self._primitives: dict[int, Gradient] = {}
+        backward = schema(name).backward if level == 0 else None
+        self.by_formula = backward is not None
+        self.uses_results = backward is not None and backward["uses_results"]
+        self._primitives: dict[int, Kernel] = {}
         # As in bridge/operator.py: MindSpore's compiler takes the instance's __call__, Python the class's.
         self.__dict__["__call__"] = self._call_in_graph
         self.__dict__["__ms_class__"] = True
@@ -169,42 +204,61 @@ class Differentiate:
     def __call__(self, inputs: tuple[Any, ...], out: Any, dout: Any) -> tuple[Any, ...]:
         refuse_if_not_differentiable(self.name)
         cotangents = tuple(dout) if isinstance(dout, (tuple, list)) else (dout,)
-        tensors = (*inputs, *cotangents)
-        if self.redraws:
-            tensors = (*inputs, out[-1], *cotangents[:-1])
-        wanted = wanted_gradients(len(inputs), [x.dtype for x in inputs])
-        if max(wanted, default=-1) < 0:
-            return tuple([ops.zeros_like(x) for x in inputs])
         outputs = self.outputs if self.level else len(cotangents) - self.redraws
-        primitive = self._primitives.get(len(tensors))
-        if primitive is None:
-            primitive = Gradient(self.name, self.text, self.level + 1, outputs, len(tensors))
-            self._primitives[len(tensors)] = primitive
-        gradients = _run_op(primitive, "Custom", tensors)
-        return tuple([ops.zeros_like(x) if i < 0 else gradients[i] for x, i in zip(inputs, wanted, strict=True)])
+        kept = (*inputs[: self.first], *inputs[self.last :])
+        if self.redraws:
+            tensors = (*kept, out[-1], *cotangents[:-1])
+        elif self.uses_results:
+            tensors = (*kept, *(out if isinstance(out, (tuple, list)) else (out,)), *cotangents)
+        else:
+            tensors = (*kept, *cotangents)
+        wanted = wanted_gradients(len(kept), [x.dtype for x in kept])
+        found: list[Any] = []
+        if max(wanted, default=-1) >= 0:
+            primitive = self._primitives.get(len(tensors))
+            if primitive is None:
+                primitive = self._primitives[len(tensors)] = self._primitive(outputs, len(tensors))
+            found = _run_op(primitive, "Custom", tensors)
+        results = [ops.zeros_like(x) if i < 0 else found[i] for x, i in zip(kept, wanted, strict=True)]
+        results[self.first : self.first] = [ops.zeros_like(x) for x in inputs[self.first : self.last]]
+        return tuple(results)
+
+    def _primitive(self, outputs: int, inputs: int) -> Kernel:
+        if self.by_formula:
+            return Backward(self.name, self.text, outputs)
+        return Gradient(self.name, self.text, self.level + 1, outputs, inputs)
 
     def _call_in_graph(self, inputs, out, dout):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         cotangents = dout if isinstance(dout, tuple) else (dout,)
-        tensors = (*inputs, *cotangents)
         outputs = self.outputs if self.level > 0 else len(cotangents)
+        kept = (*inputs[: self.first], *inputs[self.last :])
+        tensors = (*kept, *cotangents)
         if self.redraws:
             outputs = len(cotangents) - 1
-            tensors = (*inputs, out[-1], *cotangents[:-1])
+            tensors = (*kept, out[-1], *cotangents[:-1])
+        elif self.uses_results:
+            passed = out if isinstance(out, tuple) else (out,)
+            tensors = (*kept, *passed, *cotangents)
         types = ()
         for x in tensors:
             types = (*types, x.dtype)
-        found = _differentiate_in_graph(self.name, types, len(inputs))
+        plan = _differentiate_in_graph(self.name, types, len(kept))
         results = ()
-        if max(found[1]) < 0:
+        if max(plan[1]) < 0:
             for x in inputs:
                 results = (*results, ops.zeros_like(x))
             return results
-        gradients = _get_cache_prim(Gradient)(
-            self.name, self.text, self.level + 1, outputs, len(tensors), found[0]
-        )(*tensors)
-        for x, i in zip(inputs, found[1]):  # noqa: B905  # the compiler's zip has no strict
+        if self.by_formula:
+            found = _get_cache_prim(Backward)(self.name, self.text, outputs, plan[0])(*tensors)
+        else:
+            found = _get_cache_prim(Gradient)(
+                self.name, self.text, self.level + 1, outputs, len(tensors), plan[0]
+            )(*tensors)  # fmt: skip
+        for x, i in zip(kept, plan[1]):  # noqa: B905  # the compiler's zip has no strict
             if i < 0:
                 results = (*results, ops.zeros_like(x))
             else:
-                results = (*results, gradients[i])
+                results = (*results, found[i])
+        for x in inputs[self.first : self.last]:
+            results = (*results[: self.first], ops.zeros_like(x), *results[self.first :])
         return results

@@ -17,7 +17,7 @@ def places(name: str, text: str, count: int) -> tuple[Any, ...]:
         mask = decode(text)[op.output_mask]
         return tuple(sum(mask[:i]) if wanted else None for i, wanted in enumerate(mask))
     lists = op.results.count("List[Tensor]")
-    length = (count - (len(op.results) - lists)) // lists
+    length = (count - op.redraws - (len(op.results) - lists)) // lists if lists else 0
     found: list[Any] = []
     position = 0
     for kind in op.results:
@@ -30,9 +30,10 @@ def places(name: str, text: str, count: int) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def arrange(name: str, text: str, results: tuple[Any, ...]) -> tuple[Any, ...]:
+def arrange(name: str, text: str, results: tuple[Any, ...]) -> Any:
     """The flat results of a primitive, in the overload's form."""
-    return tuple(
+    arranged = tuple(
         None if place is None else results[place] if isinstance(place, int) else results[place[0] : place[1]]
         for place in places(name, text, len(results))
     )
+    return arranged[0] if len(arranged) == 1 else arranged

@@ -77,13 +77,18 @@ class Schema:
         self.devices: list[str] = row["devices"]
         self.random: bool = row["random"]
         self.gradient: str = row["gradient"]
+        # The backward shim, if there is one: whether it uses the results, and which results autograd tracks.
+        self.backward: dict[str, Any] | None = None if self.random else row.get("backward")
         self.torch_op = getattr(getattr(torch.ops.aten, packet), overload or "default")
         raw = self.torch_op._schema
         self.arguments = [_argument(a) for a in raw.arguments]
         self.positional = [a for a in self.arguments if not a.keyword_only]
         self.results = [str(r.type) for r in raw.returns]
+        # Whether the gradient has to draw again what the call drew: the kernel then also gives the generator's state.
+        self.redraws = self.random and self.gradient != "none" and self.shim is not None
         # Whether a primitive's flat results have to be brought into another form (bridge/results.py).
-        self.nested = self.output_mask is not None or ("List[Tensor]" in self.results and len(self.results) > 1)
+        lists = "List[Tensor]" in self.results and len(self.results) > 1
+        self.nested = self.redraws or lists or self.output_mask is not None
 
     @property
     def output_mask(self) -> int | None:

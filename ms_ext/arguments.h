@@ -95,9 +95,9 @@ class Arguments {
     return *this;
   }
 
-  // How many input tensors have been read so far.
-  int inputs() const { return inputs_; }
-  void set_inputs(int inputs) { inputs_ = inputs; }
+  // How many input tensors the kernel has: those read so far, and those that follow the arguments' own.
+  int inputs() const { return inputs_ + more_inputs_; }
+  void expect_more_inputs(int count) { more_inputs_ = count; }
 
   bool at_end() const { return position_ == text_.size(); }
 
@@ -121,6 +121,7 @@ class Arguments {
   std::string text_;
   size_t position_ = 0;
   int inputs_ = 0;
+  int more_inputs_ = 0;
 };
 
 }  // namespace ms_ext

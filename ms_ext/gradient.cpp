@@ -151,7 +151,7 @@ class gradient_shim {
     for (const auto &argument : op_.schema().arguments()) arguments_.push_back(take_boxed(args, argument));
     redraws_ = args.take_random_mark();
     op_inputs_ = args.inputs() + (redraws_ ? 1 : 0);
-    args.set_inputs(static_cast<int>(inputs));
+    args.expect_more_inputs(static_cast<int>(inputs) - args.inputs());
   }
 
   void operator()(Call &c) const {

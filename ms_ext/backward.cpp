@@ -1,0 +1,148 @@
+#include "backward.h"
+
+#include <ATen/ops/zeros_like.h>
+
+#include <stdexcept>
+
+namespace ms_ext {
+
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+Arguments &operator>>(Arguments &args, Saved &saved) {
+  args >> saved.results >> saved.passed >> saved.differentiable;
+  args.expect_more_inputs(static_cast<int>(saved.results) * (saved.passed ? 2 : 1));
+  return args;
+}
+
+const at::Tensor &Saved::result(const Call &c, size_t i) const {
+  const auto inputs = c.inputs();
+  return inputs[inputs.size() - 2 * static_cast<size_t>(results) + i];
+}
+
+std::vector<at::Tensor> Saved::all_results(const Call &c) const {
+  const auto inputs = c.inputs();
+  const auto count = static_cast<size_t>(results);
+  return inputs.slice(inputs.size() - 2 * count, count).vec();
+}
+
+variable_list Saved::gradients(const Call &c) const {
+  const auto inputs = c.inputs();
+  const auto given = inputs.slice(inputs.size() - static_cast<size_t>(results));
+  variable_list gradients;
+  for (size_t i = 0; i < given.size(); ++i) {
+    // Autograd numbers only the results that it tracks.
+    if (i < differentiable.size() && differentiable[i] == '0') continue;
+    const bool has_gradient = at::isFloatingType(given[i].scalar_type()) || given[i].is_complex();
+    gradients.push_back(has_gradient ? given[i] : at::Tensor());
+  }
+  return gradients;
+}
+
+namespace {
+
+struct Sink final : torch::autograd::Node {
+  variable_list apply(variable_list &&) override { return {}; }
+};
+
+}  // namespace
+
+const torch::autograd::Edge &sink() {
+  static const torch::autograd::Edge edge(make_node<Sink>(), 0);
+  return edge;
+}
+
+void BackwardBase::save(SavedVariable &field, const at::Tensor &tensor) { field = SavedVariable(tensor, false); }
+
+void BackwardBase::save(SavedVariable &field, const std::optional<at::Tensor> &tensor) {
+  if (tensor) save(field, *tensor);
+}
+
+void BackwardBase::save(std::vector<SavedVariable> &field, const std::vector<at::Tensor> &tensors) {
+  for (const auto &tensor : tensors) field.emplace_back(tensor, false);
+}
+
+void BackwardBase::save(std::vector<SavedVariable> &field, const c10::List<std::optional<at::Tensor>> &tensors) {
+  for (const std::optional<at::Tensor> tensor : tensors) {
+    if (tensor) {
+      field.emplace_back(*tensor, false);
+    } else {
+      field.emplace_back();
+    }
+  }
+}
+
+void BackwardBase::save(std::vector<c10::SymInt> &field, const std::vector<int64_t> &values) {
+  field.assign(values.begin(), values.end());
+}
+
+void BackwardBase::save(c10::OptionalArray<c10::SymInt> &field, const OptionalList<int64_t> &values) {
+  if (values.values) field.list = std::vector<c10::SymInt>(values.values->begin(), values.values->end());
+}
+
+void BackwardBase::save(c10::OptionalArray<c10::SymInt> &field, const std::optional<c10::SymIntArrayRef> &values) {
+  if (values) field.list = values->vec();
+}
+
+void BackwardBase::wants(const at::Tensor &input) {
+  const bool differentiable = at::isFloatingType(input.scalar_type()) || input.is_complex();
+  // A number in a tensor's place has no gradient.
+  const bool wanted = differentiable && !input.unsafeGetTensorImpl()->is_wrapped_number();
+  edges_.push_back(wanted ? sink() : torch::autograd::Edge());
+  wanted_.push_back(wanted ? input : at::Tensor());
+}
+
+void BackwardBase::wants(const std::optional<at::Tensor> &input) {
+  if (input) {
+    wants(*input);
+  } else {
+    edges_.emplace_back();
+    wanted_.emplace_back();
+  }
+}
+
+void BackwardBase::wants(const std::vector<at::Tensor> &inputs) {
+  for (const auto &input : inputs) wants(input);
+}
+
+// As the engine does with what a node returns: summed over broadcast dimensions, in the input's dtype; undefined is zero.
+void BackwardBase::store(Call &c, variable_list gradients) const {
+  const auto received = c.inputs();
+  size_t stored = 0;
+  for (const auto &input : received) {
+    if (stored == c.outs().size()) break;
+    if (!at::isFloatingType(input.scalar_type()) && !input.is_complex()) continue;
+    at::Tensor gradient;
+    for (size_t i = 0; i < wanted_.size() && i < gradients.size(); ++i) {
+      if (wanted_[i].is_same(input)) gradient = gradients[i];
+    }
+    if (!gradient.defined()) {
+      gradient = at::zeros_like(input);
+    } else {
+      if (gradient.sizes() != input.sizes()) gradient = at::sum_to(std::move(gradient), input.sizes());
+      if (gradient.scalar_type() != input.scalar_type()) gradient = gradient.to(input.scalar_type());
+    }
+    c.store(gradient);
+    ++stored;
+  }
+}
+
+std::vector<std::vector<c10::SymInt>> to_args_sizes_symint(const std::vector<at::Tensor> &tensors) {
+  std::vector<std::vector<c10::SymInt>> sizes;
+  for (const auto &tensor : tensors) sizes.push_back(tensor.sym_sizes().vec());
+  return sizes;
+}
+
+std::vector<std::vector<int64_t>> to_args_sizes(const std::vector<at::Tensor> &tensors) {
+  std::vector<std::vector<int64_t>> sizes;
+  for (const auto &tensor : tensors) sizes.push_back(tensor.sizes().vec());
+  return sizes;
+}
+
+std::vector<at::ScalarType> to_args_scalartypes(const std::vector<at::Tensor> &tensors) {
+  std::vector<at::ScalarType> types;
+  for (const auto &tensor : tensors) types.push_back(tensor.scalar_type());
+  return types;
+}
+
+}  // namespace ms_ext
