@@ -42,7 +42,7 @@ bridge_digest() {
   (
     cd "$BRIDGE_ROOT" || exit
     find aten_ops bridge ms_ext setup.py pyproject.toml -regex '.*\.\(py\|cpp\|cu\|h\|yaml\|toml\)' \
-      -not -path 'bridge/include/*' -print0 | sort -z | xargs -0 sha256sum
+      -not -path 'bridge/include/*' -not -name bprops.py -print0 | sort -z | xargs -0 sha256sum
     "${CXX:-g++}" --version
     cd "$BRIDGE_VENV" && echo lib/python*/site-packages/{torch,mindspore,numpy}-*.dist-info
   ) | sha256sum

@@ -59,6 +59,22 @@ class Operator:
         return self.target is not None and self.target.func.kind() == SchemaKind.out
 
     @property
+    def random(self) -> bool:
+        return "nondeterministic_seeded" in self.tags
+
+    @property
+    def gradient(self) -> str:
+        """How PyTorch differentiates it: by a "formula" of its own, through its parts ("composite"), or "none"."""
+        if self.function.func in derivatives():
+            return "formula"
+        return "composite" if self.function.has_composite_implicit_autograd_kernel else "none"
+
+    @property
+    def gives_one_tensor(self) -> bool:
+        """Whether its kernel has a single output. A differentiated draw also gives the generator's state."""
+        return self.results == ["Tensor"] and not (self.random and self.gradient != "none")
+
+    @property
     def results(self) -> list[str]:
         """The type of each result: "Tensor", "Tensor[]", "int", ..."""
         return [str(result.type) for result in self.function.func.returns]

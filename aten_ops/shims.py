@@ -98,7 +98,7 @@ def shim(operator: Operator, device: str) -> str:
     decoding = f" args >> {' >> '.join(a.name for a in arguments)}; " if arguments else ""
     args = "args" if arguments else ""
     statement = call(operator.target) if operator.writes_out else f"c.store({call(operator.target)})"
-    is_tuple = "" if operator.results == ["Tensor"] else "_TUPLE"
+    is_tuple = "" if operator.gives_one_tensor else "_TUPLE"
     return (
         f"// {schema}\n"
         f"struct {operator.symbol}_shim {{\n{members}"

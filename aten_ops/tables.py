@@ -5,10 +5,11 @@ import json
 import pathlib
 from collections import defaultdict
 
+import torch
 from torchgen.model import Argument
 
 from . import backward
-from .model import Operator, derivatives
+from .model import Operator
 
 # Schema type -> what a Python caller passes. SymInt is written int; lists and optionals are composed below.
 PYTHON_TYPES = {
@@ -32,7 +33,7 @@ def tables(cpu: list[Operator], cuda: list[Operator] | None) -> dict[str, dict[s
     """For each overload: where its kernels are and what the wrapper has to know about it."""
     cuda_by_name = {op.name: op for op in cuda or []}
     rows: dict[str, dict[str, object]] = {}
-    for operator in cpu:
+    for operator in sorted(cpu, key=_resolution_order):
         row: dict[str, object] = {"schema": str(operator.function.func)}
         on_cuda = cuda_by_name.get(operator.name)
         shims = [d for d, op in (("CPU", operator), ("GPU", on_cuda)) if op is not None and not op.reason]
@@ -41,8 +42,8 @@ def tables(cpu: list[Operator], cuda: list[Operator] | None) -> dict[str, dict[s
         else:
             row["devices"] = shims
             row["shim"] = operator.symbol if operator.target or (on_cuda and on_cuda.target) else None
-            row["random"] = "nondeterministic_seeded" in operator.tags
-            row["gradient"] = gradient(operator)
+            row["random"] = operator.random
+            row["gradient"] = operator.gradient
             if not backward.reason_against(operator):
                 row["backward"] = {
                     "uses_results": backward.uses_results(operator),
@@ -52,11 +53,11 @@ def tables(cpu: list[Operator], cuda: list[Operator] | None) -> dict[str, dict[s
     return rows
 
 
-def gradient(operator: Operator) -> str:
-    """How PyTorch differentiates the overload: by a "formula" of its own, through its parts ("composite"), or "none"."""
-    if operator.function.func in derivatives():
-        return "formula"
-    return "composite" if operator.function.has_composite_implicit_autograd_kernel else "none"
+def _resolution_order(operator: Operator) -> tuple[str, int]:
+    """By name, and within a name in PyTorch's order of declaration, in which it tries the overloads."""
+    name = operator.function.func.name
+    declared = getattr(torch.ops.aten, str(name.name)).overloads()
+    return str(name.name), declared.index(name.overload_name or "default")
 
 
 def _python_type(schema_type: str) -> str:

@@ -75,10 +75,9 @@ def infer(name: str, text: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
     op = schema(name)
     with torch.no_grad():
         try:
-            if op.packet in WRONG_ON_META:
-                return _run(op, text, inputs, "cpu")
             try:
-                return _run(op, text, inputs, "meta")
+                found = _run(op, text, inputs, "meta")
+                return _run(op, text, inputs, "cpu") if op.packet in WRONG_ON_META else found
             except NotImplementedError:  # no meta kernel
                 return _run(op, text, inputs, "cpu")
         except Exception as error:
@@ -88,7 +87,8 @@ def infer(name: str, text: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
 def renamed(error: Exception, name: str) -> Exception:
     """The error as one of the three kinds that callers expect, saying which operator it is about."""
     kind = next((k for k in (TypeError, ValueError, IndexError) if isinstance(error, k)), RuntimeError)
-    return kind(f"aten.{name}: {error}")
+    words, _, _ = str(error).partition("\nException raised from")  # what follows is a C++ backtrace
+    return kind(f"aten.{name}: {words}")
 
 
 

@@ -7,18 +7,21 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from mindspore.ops._primitive_cache import _get_cache_prim
-from mindspore.ops.primitive import _run_op, constexpr
+from mindspore.ops.functional import isconstant
+from mindspore.ops.primitive import constexpr
 
 from bridge import dtypes, eager
 from bridge.arguments import Bound, TensorMark, resolve
-from bridge.primitive import ATen
+from bridge.primitive import ATen, run
 from bridge.results import arrange, places
-from bridge.schema import Schema, overloads, schema
+from bridge.schema import Schema, schema
 
 _MAX_PLANS = 4096
 
 # In graph mode, stands for a tensor among the constants that overload resolution looks at.
 _TENSOR = "\0tensor"
+# And for a number that is known only when the graph runs.
+_VARIABLE = "\0variable"
 
 
 class Operator:
@@ -57,7 +60,7 @@ class Operator:
     def __repr__(self) -> str:
         return f"<aten.{self.name}>"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         tensors: list[Any] = []
         try:
             if kwargs:
@@ -70,7 +73,7 @@ class Operator:
         if plan is None:
             return self._call_unplanned(args, kwargs, key)
         primitive, arrange = plan
-        results = _run_op(primitive, "Custom", tensors)
+        results = run(primitive, tensors)
         return arrange(results) if arrange else results
 
     def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any) -> Any:
@@ -83,7 +86,7 @@ class Operator:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             self._plans[key] = (primitive, arrange)
-        results = _run_op(primitive, "Custom", bound.tensors)
+        results = run(primitive, bound.tensors)
         return arrange(results) if arrange else results
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
@@ -108,10 +111,10 @@ class Operator:
                         types = (*types, item.dtype)
                         items = (*items, _TENSOR)
                     else:
-                        items = (*items, item)
+                        items = (*items, item if isconstant(item) else _VARIABLE)
                 marks = (*marks, items)
             else:
-                marks = (*marks, value)
+                marks = (*marks, value if isconstant(value) else _VARIABLE)
         bound = _bind_in_graph(self.name, self.names, marks, names, types)
         results = _get_cache_prim(ATen)(bound[0], bound[1], bound[2])(*tensors)
         if not bound[3]:
@@ -141,7 +144,7 @@ def _key(values: Any, tensors: list[Any]) -> Any:
         elif kind is float:
             key.append(value.hex())
             key.append(kind)
-        elif kind is list or kind is tuple:
+        elif isinstance(value, (list, tuple)):
             key.append(_key(value, tensors))
         elif isinstance(value, (complex, np.generic)):
             key.append(repr(value))
@@ -163,6 +166,11 @@ def _arranger(bound: Bound) -> Any:
 def _unmarked(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_unmarked(item) for item in value]
+    if isinstance(value, str) and value == _VARIABLE:
+        raise TypeError(
+            "in graph mode, arguments that are not tensors have to be constants: this one is known only when the graph "
+            "runs; pass it as a tensor if the operator has an overload for that"
+        )
     return TensorMark() if isinstance(value, str) and value == _TENSOR else value
 
 
@@ -182,8 +190,3 @@ def _bind_in_graph(
 
 
 _places_in_graph = constexpr(places)
-
-
-def operator(name: str) -> Operator:
-    """The operator `name`, with all its overloads."""
-    return Operator(name, overloads(name))

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import pathlib
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,16 @@ def _element_type(dtype: Any) -> Any:
     while hasattr(dtype, "element_type"):
         dtype = dtype.element_type()
     return dtype
+
+
+# MindSpore's PyNative executor does not take calls from several threads at once.
+_one_at_a_time = threading.RLock()
+
+
+def run(primitive: Kernel, tensors: Sequence[Any]) -> Any:
+    """Call a primitive in PyNative mode."""
+    with _one_at_a_time:
+        return _run_op(primitive, "Custom", tensors)
 
 
 def _unused(*_: Any) -> None:
@@ -218,7 +229,7 @@ class Differentiate:
             primitive = self._primitives.get(len(tensors))
             if primitive is None:
                 primitive = self._primitives[len(tensors)] = self._primitive(outputs, len(tensors))
-            found = _run_op(primitive, "Custom", tensors)
+            found = run(primitive, tensors)
         results = [ops.zeros_like(x) if i < 0 else found[i] for x, i in zip(kept, wanted, strict=True)]
         results[self.first : self.first] = [ops.zeros_like(x) for x in inputs[self.first : self.last]]
         return tuple(results)

@@ -40,6 +40,10 @@ class Argument:
         return f"tuple of {plain}s" if self.is_list else plain
 
 
+# A schema gives default dtypes and memory formats as PyTorch's numbers for them.
+_DEFAULT_NAMES = {"ScalarType": {4: "int64"}, "MemoryFormat": {0: "contiguous_format", 1: "preserve_format"}}
+
+
 def _argument(raw: Any) -> Argument:
     text = str(raw.real_type)
     optional = re.fullmatch(r"Optional\[(.*)\]", text)
@@ -60,7 +64,7 @@ def _argument(raw: Any) -> Argument:
         size=raw.N,
         keyword_only=raw.kwarg_only,
         required=not raw.has_default_value(),
-        default=raw.default_value,
+        default=_DEFAULT_NAMES.get(text, {}).get(raw.default_value, raw.default_value),
     )
 
 
@@ -107,15 +111,9 @@ def schema(name: str) -> Schema:
 
 @functools.cache
 def packets() -> dict[str, list[str]]:
-    """The callable overloads of each operator name."""
+    """The callable overloads of each operator name, in the order in which PyTorch resolves them."""
     found: dict[str, list[str]] = {}
     for name, row in table().items():
         if "skipped" not in row:
             found.setdefault(name.partition(".")[0], []).append(name)
     return found
-
-
-def overloads(packet: str) -> tuple[str, ...]:
-    """The callable overloads of an operator name, in PyTorch's order of declaration, the order of resolution."""
-    declared = getattr(torch.ops.aten, packet).overloads()
-    return tuple(sorted(packets()[packet], key=lambda name: declared.index(name.partition(".")[2] or "default")))

@@ -14,7 +14,8 @@ struct NamedType {
   c10::ScalarType type;
 };
 
-// MindSpore's dtypes that ATen has too. "float", "int" and "uint" are MindSpore's names for the 32-bit ones.
+// MindSpore's dtypes that ATen has too. MindSpore writes float8 without the underscore, and has
+// "float", "int" and "uint" for the 32-bit ones.
 // float32 comes first because it is looked up most.
 constexpr NamedType kTypes[] = {
     {"float32", c10::kFloat},
@@ -37,6 +38,8 @@ constexpr NamedType kTypes[] = {
     {"uint64", c10::kUInt64},
     {"float8_e4m3fn", c10::kFloat8_e4m3fn},
     {"float8_e5m2", c10::kFloat8_e5m2},
+    {"float8e4m3fn", c10::kFloat8_e4m3fn},
+    {"float8e5m2", c10::kFloat8_e5m2},
 };
 
 }  // namespace

@@ -4,6 +4,9 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
 
+#include <pmmintrin.h>
+#include <xmmintrin.h>
+
 #include <atomic>
 #include <mutex>
 #include <stdexcept>
@@ -69,7 +72,22 @@ void finish_init(Kernel *kernel, Arguments &arguments, void *extra) {
   ms_ext_set_kernel_data(extra, kernel);
 }
 
+namespace {
+
+// MindSpore's graph threads flush denormal numbers to zero; PyTorch's kernels run with them.
+class WithDenormals {
+ public:
+  WithDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ & ~(_MM_FLUSH_ZERO_MASK | _MM_DENORMALS_ZERO_MASK)); }
+  ~WithDenormals() { _mm_setcsr(before_); }
+
+ private:
+  unsigned before_;
+};
+
+}  // namespace
+
 int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *, void *extra) {
+  const WithDenormals with_denormals;
   try {
     const auto &kernel = static_cast<const Kernel &>(*ms_ext_kernel_data(extra));
     // MindSpore differentiates; ATen's own autograd and view tracking would only cost time.

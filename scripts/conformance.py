@@ -29,6 +29,7 @@ import multiprocessing.connection
 import re
 import sys
 import tempfile
+import unittest.mock
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -57,8 +58,11 @@ DTYPE_NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in SH
 # PyTorch leaves these results uninitialised: only their shape and dtype mean anything.
 UNINITIALISED = {
     "empty.memory_format", "empty.names", "empty_like", "empty_permuted", "empty_strided", "new_empty",
-    "new_empty_strided", "_efficientzerotensor",
+    "new_empty_strided", "_make_dep_token",
 }  # fmt: skip
+
+# torch.manual_seed queues a call, with a stack trace, for each kind of device that is not there: a millisecond.
+seed_torch = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
 
 PASSED, FAILED, SKIPPED, CRASHED = "passed", "failed", "skipped", "crashed"
 
@@ -225,6 +229,7 @@ class Recorder(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
+@functools.cache
 def opinfo_entries() -> list[Any]:
     """OpInfo's rows, those of the _foreach operators included, in a fixed order."""
     from torch.testing._internal import common_methods_invocations as opinfo
@@ -233,14 +238,19 @@ def opinfo_entries() -> list[Any]:
     return [*opinfo.op_db, *itertools.chain.from_iterable(foreach)]
 
 
-def record_entry(recorder: Recorder, entry: Any, dtype: torch.dtype, device: str, backward: bool) -> Iterator[Call]:
-    """The new calls of one OpInfo row: its function and its aliases and, where it has a gradient, its backward."""
+def record_entry(
+    recorder: Recorder, entry: Any, dtype: torch.dtype, device: str, backward: bool, most: int | None
+) -> Iterator[Call]:
+    """The new calls of one OpInfo row: its function and its aliases and, where it has a gradient, its backward.
+
+    The first `most` samples of each are run.
+    """
     if dtype not in entry.supported_dtypes(device):
         return
     recorder.source = f"OpInfo {entry.name}" + (f" ({entry.variant_test_name})" if entry.variant_test_name else "")
     functions = [entry.op, *(alias.op for alias in entry.aliases if alias.op)]
-    torch.manual_seed(SEED)
-    for sample in _samples(entry, device, dtype, requires_grad=False):
+    seed_torch(SEED)
+    for sample in itertools.islice(_samples(entry, device, dtype, requires_grad=False), most):
         for function in functions:
             # Samples that PyTorch itself refuses (jiterator without CUDA) have nothing to compare.
             with contextlib.suppress(Exception), torch.inference_mode(), recorder:
@@ -249,8 +259,8 @@ def record_entry(recorder: Recorder, entry: Any, dtype: torch.dtype, device: str
     if not (backward and entry.supports_autograd and dtype in entry.supported_backward_dtypes(device)):
         return
     recorder.source += " backward"
-    torch.manual_seed(SEED)
-    for sample in _samples(entry, device, dtype, requires_grad=True):
+    seed_torch(SEED)
+    for sample in itertools.islice(_samples(entry, device, dtype, requires_grad=True), most):
         with contextlib.suppress(Exception):
             result = entry.op(sample.input, *sample.args, **sample.kwargs)
             outputs = [t for t in tensors_in(result) if t.requires_grad]
@@ -272,12 +282,15 @@ def record_own(recorder: Recorder, dtype: torch.dtype, device: str) -> Iterator[
     samples = _load_own_samples()
     recorder.source = "own"
     for name in sorted(samples.SAMPLES):
-        torch.manual_seed(SEED)
-        for args, kwargs in samples.calls(name, dtype):
-            on_device = map_tensors(tuple(args), lambda t: t.to(device)), {
-                k: map_tensors(v, lambda t: t.to(device)) for k, v in kwargs.items()
-            }
-            recorder.record(overload_named(name), *on_device)
+        seed_torch(SEED)
+        # A sample that runs a forward kernel for its inputs cannot be built in dtypes which that kernel lacks.
+        with contextlib.suppress(Exception):
+            for args, kwargs in samples.calls(name, dtype):
+                on_device = (
+                    map_tensors(tuple(args), lambda t: t.to(device)),
+                    {k: map_tensors(v, lambda t: t.to(device)) for k, v in kwargs.items()},
+                )
+                recorder.record(overload_named(name), *on_device)
         yield from recorder.drain()
 
 
@@ -314,7 +327,9 @@ def flatten(result: Any) -> list[Any]:
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
     if tensor._is_zerotensor():
         tensor = torch.zeros_like(tensor)
-    return tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1).view(torch.uint8)
+    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    # Not reshape: a contiguous tensor of one element may keep a stride that view(uint8) refuses.
+    return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8)
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -385,6 +400,26 @@ def _skip_on_error(reason: str) -> Iterator[None]:
         raise Skip(reason) from error
 
 
+def check_representable(value: Any) -> None:
+    """Raise Skip for a tensor that no MindSpore tensor can hold."""
+    if not isinstance(value, torch.Tensor):
+        return
+    if value.is_quantized or value.is_nested or value.layout != torch.strided:
+        raise Skip(f"{'quantized' if value.is_quantized else 'nested' if value.is_nested else 'sparse'} tensors")
+    if value.dtype not in DTYPE_NAMES:
+        raise Skip(f"MindSpore has no {value.dtype}")
+
+
+@dataclasses.dataclass(frozen=True)
+class WrittenCall:
+    """A call as Python source: an expression over tensor parameters and module constants."""
+
+    expression: str
+    parameters: str
+    tensors: list[Any]
+    constants: dict[str, Any]
+
+
 class Runner:
     """Makes one recorded call through PyTorch and through the bridge.
 
@@ -452,13 +487,9 @@ class Runner:
     def check_comparable(self, call: Call) -> dict[str, Any]:
         """The overload's line of the coverage report; raises Skip where MindSpore cannot take the call."""
         for tensor in tensors_in([call.args, call.kwargs]):
-            if tensor.is_quantized or tensor.is_nested or tensor.layout != torch.strided:
-                kind = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else "sparse"
-                raise Skip(f"{kind} tensors")
+            check_representable(tensor)
             if tensor.device.type != self.torch_device:
                 raise Skip(f"tensors on {tensor.device.type}")
-            if tensor.dtype not in DTYPE_NAMES:
-                raise Skip(f"MindSpore has no {tensor.dtype}")
         coverage = self.coverage.get(call.overload)
         if coverage is None:
             raise Mismatch("the coverage report does not list this overload")
@@ -477,10 +508,10 @@ class Runner:
         runs = []
         for _ in range(2):
             if seeded:
-                torch.manual_seed(SEED)
+                seed_torch(SEED)
             runs.append(compute())
         try:
-            compare(*runs)
+            compare(runs[0], runs[1])
         except Mismatch:
             raise Skip("PyTorch does not repeat itself") from None
         return runs[0]
@@ -489,7 +520,10 @@ class Runner:
         def compute() -> list[Any]:
             args, kwargs = self.copies(call)
             with _skip_on_error("PyTorch refuses these arguments"), torch.no_grad():
-                return flatten(call.op(*args, **kwargs))
+                results = flatten(call.op(*args, **kwargs))
+            for result in results:
+                check_representable(result)
+            return results
 
         if call.overload in UNINITIALISED:
             return compute()
@@ -517,11 +551,6 @@ class Runner:
         coverage = self.check_comparable(call)
         seeded = self.is_seeded(call, coverage)
         expected = self.reference(call, seeded)
-        for leaf in expected:
-            if isinstance(leaf, torch.Tensor) and (leaf.layout != torch.strided or leaf.is_quantized or leaf.is_nested):
-                raise Skip("sparse, quantized or nested results")
-            if isinstance(leaf, torch.Tensor) and leaf.dtype not in DTYPE_NAMES:
-                raise Skip(f"MindSpore has no {leaf.dtype}")
         if self.mode == "graph":
             if coverage.get("data_dependent"):
                 raise Skip("graph mode: data-dependent shape")
@@ -545,11 +574,14 @@ class Runner:
         return lambda: function(*args, **kwargs)
 
     def graph_function(self, call: Call) -> Callable[[], Any]:
-        """The call inside a compiled function of its tensors alone.
+        """The call inside a compiled function of its tensors alone."""
+        written = self.write_call(call)
+        source = f"@ms.jit\ndef call({written.parameters}):\n    return {written.expression}\n"
+        module = self._import_source(source, written.constants)
+        return lambda: module.call(*written.tensors)
 
-        MindSpore compiles Python source, so the function is written to a file and imported; what is not a tensor
-        is a constant of that module.
-        """
+    def write_call(self, call: Call) -> WrittenCall:
+        """MindSpore compiles Python source, so the call is written as such; what is not a tensor becomes a constant."""
         tensors: list[Any] = []
         constants: dict[str, Any] = {}
 
@@ -572,15 +604,12 @@ class Runner:
         overload = overload or "default"
         callee = f'getattr(aten.{packet}, "{overload}")' if keyword.iskeyword(overload) else f"aten.{packet}.{overload}"
         parameters = ", ".join(f"t{i}" for i in range(len(tensors)))
-        imports = "import mindspore as ms\nfrom bridge import aten\n"
-        function = f"@ms.jit\ndef call({parameters}):\n    return {callee}({', '.join(arguments)})\n"
-        module = self._import_source(imports + function, constants)
-        return lambda: module.call(*tensors)
+        return WrittenCall(f"{callee}({', '.join(arguments)})", parameters, tensors, constants)
 
     def _import_source(self, source: str, constants: dict[str, Any]) -> Any:
         name = f"conformance_call_{next(self._source_count)}"
         path = Path(self._sources.name) / f"{name}.py"
-        path.write_text(source)
+        path.write_text(f"import mindspore as ms\nfrom bridge import aten\n\n\n{source}")
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
             raise ImportError(str(path))
@@ -589,7 +618,6 @@ class Runner:
         sys.modules[name] = module
         spec.loader.exec_module(module)
         return module
-
 
     # Gradients
 
@@ -638,53 +666,81 @@ class Runner:
         coverage = self.check_comparable(call)
         seeded = self.is_seeded(call, coverage)
         expected, places, cotangents, inputs, cotangents2 = self.gradient_reference(call, seeded, second)
+        ms_inputs = [self.to_ms(t) for t in inputs]
+        sens = _only_or_tuple([self.to_ms(t) for t in cotangents])
+        gradient_of = self.ms.ops.GradOperation(get_all=True, sens_param=True)
+        if self.mode == "graph":
+            run_gradients = self.graph_gradients(call, places, sens)
+        else:
+            run_gradients = functools.partial(gradient_of(self.differentiable_function(call, places)), *ms_inputs, sens)
+        if seeded:
+            self.seed_bridge(SEED)
+        if not second:
+            compare(expected, self.flatten_ms(run_gradients()))
+            return
+        function = self.differentiable_function(call, places)
+
+        def first_gradients(*inputs: Any) -> Any:
+            return _only_or_tuple(gradient_of(function)(*inputs, sens))
+
+        sens2 = _only_or_tuple([self.to_ms(t) for t in cotangents2])
+        grads = gradient_of(first_gradients)(*ms_inputs, sens2)
+        compare(expected, self.flatten_ms(grads), tolerance=SECOND_ORDER_TOLERANCE)
+
+    def differentiable_function(self, call: Call, places: list[int]) -> Callable[..., Any]:
+        """The call as a function of its differentiable inputs, giving its differentiable results."""
         function = self.bridge_overload(call.overload)
-        is_input = {id(t) for t in _differentiable_in(call)}
+        fixed = {id(t): self.to_ms(t) for t in tensors_in([call.args, call.kwargs]) if not _can_require_grad(t)}
 
         def run(*inputs: Any) -> Any:
-            """The call as a function of its differentiable inputs, giving its differentiable results."""
             remaining = iter(inputs)
 
             def argument(value: Any) -> Any:
-                if isinstance(value, torch.Tensor) and id(value) in is_input:
-                    return next(remaining)
+                if isinstance(value, torch.Tensor):
+                    return fixed[id(value)] if id(value) in fixed else next(remaining)
                 if isinstance(value, (list, tuple)):
                     return [argument(v) for v in value]
-                return fixed[id(value)] if isinstance(value, torch.Tensor) else self.convert_argument(value)
+                return self.convert_argument(value)
 
             args = [argument(v) for v in call.args]
             kwargs = {k: argument(v) for k, v in call.kwargs.items()}
             results = flatten(function(*args, **kwargs))
-            return results[places[0]] if len(places) == 1 else tuple(results[i] for i in places)
+            return _only_or_tuple([results[i] for i in places])
 
-        fixed = {id(t): self.to_ms(t) for t in tensors_in([call.args, call.kwargs]) if id(t) not in is_input}
-        gradient_of = self.ms.ops.GradOperation(get_all=True, sens_param=True)
-        ms_inputs = [self.to_ms(t) for t in inputs]
-        ms_cotangents = [self.to_ms(t) for t in cotangents]
-        sens = ms_cotangents[0] if len(places) == 1 else tuple(ms_cotangents)
-        if seeded:
-            self.seed_bridge(SEED)
-        if not second:
-            grads = gradient_of(run)(*ms_inputs, sens)
-            compare(expected, self.flatten_ms(grads))
-            return
+        return run
 
-        def first_gradients(*inputs: Any) -> Any:
-            grads = gradient_of(run)(*inputs, sens)
-            return grads[0] if len(grads) == 1 else grads
+    def graph_gradients(self, call: Call, places: list[int], sens: Any) -> Callable[[], Any]:
+        """The gradients of the differentiable inputs from one compiled graph of forward and backward."""
+        returns = [str(r.type) for r in call.op._schema.returns]
+        if len(returns) > 1 and set(returns) != {"Tensor"}:
+            raise Skip("graph mode: nested results")
+        written = self.write_call(call)
+        chosen = "results" if returns == ["Tensor"] else ", ".join(f"results[{i}]" for i in places)
+        source = (
+            f"def call({written.parameters}):\n"
+            f"    results = {written.expression}\n"
+            f"    return {chosen}\n\n\n"
+            "gradient_of = ms.ops.GradOperation(get_all=True, sens_param=True)\n\n\n"
+            f"@ms.jit\ndef gradients({written.parameters}, sens):\n"
+            f"    return gradient_of(call)({written.parameters}, sens)\n"
+        )
+        module = self._import_source(source, written.constants)
+        wanted = [i for i, t in enumerate(tensors_in([call.args, call.kwargs])) if _can_require_grad(t)]
 
-        ms_cotangents2 = [self.to_ms(t) for t in cotangents2]
-        sens2 = ms_cotangents2[0] if len(ms_cotangents2) == 1 else tuple(ms_cotangents2)
-        grads = gradient_of(first_gradients)(*ms_inputs, sens2)
-        compare(expected, self.flatten_ms(grads), tolerance=SECOND_ORDER_TOLERANCE)
+        def run() -> list[Any]:
+            grads = module.gradients(*written.tensors, sens)
+            return [grads[i] for i in wanted]
+
+        return run
 
 
 def _can_require_grad(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def _differentiable_in(call: Call) -> Iterator[torch.Tensor]:
-    return (t for t in tensors_in([call.args, call.kwargs]) if _can_require_grad(t))
+def _only_or_tuple(values: Sequence[Any]) -> Any:
+    """MindSpore takes one cotangent bare and several as a tuple."""
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 def _random_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -712,6 +768,7 @@ class Options:
     check: str = "forward"
     ops: tuple[str, ...] = ()
     max_calls: int | None = None
+    max_samples: int | None = None
     limit: int | None = None
     own_samples: bool = True
     backward_calls: bool = True
@@ -723,7 +780,7 @@ class Options:
 
 def sources(options: Options) -> list[int | None]:
     """What a sweep records, in order: rows of OpInfo by position, None for our own samples."""
-    rows: list[int | None] = list(range(len(opinfo_entries())))[: options.limit]
+    rows: list[int | None] = [*range(len(opinfo_entries()))][: options.limit]
     return [*rows, None] if options.own_samples else rows
 
 
@@ -731,24 +788,37 @@ def record_source(source: int | None, recorder: Recorder, dtype: torch.dtype, op
     device = "cuda" if options.device == "GPU" else "cpu"
     if source is None:
         return record_own(recorder, dtype, device)
-    return record_entry(recorder, opinfo_entries()[source], dtype, device, options.backward_calls)
+    return record_entry(recorder, opinfo_entries()[source], dtype, device, options.backward_calls, options.max_samples)
 
 
 def recorded_calls(
     dtype: torch.dtype, options: Options, recorder: Recorder | None = None, progress: bool = False
 ) -> Iterator[Call]:
-    """The distinct calls of a sweep, at most max_calls (one in graph mode) for each overload."""
+    """The distinct calls of a sweep, at most max_calls (one in graph mode) for each overload.
+
+    Where calls are few, those with an empty tensor come last: they prove less.
+    """
     recorder = recorder or Recorder()
     most = 1 if options.mode == "graph" else options.max_calls
     made: Counter[str] = Counter()
+    held_back: list[Call] = []
     name = str(dtype).removeprefix("torch.")
-    with warnings.catch_warnings():
+    # OpInfo seeds before each sample.
+    with warnings.catch_warnings(), unittest.mock.patch("torch.manual_seed", seed_torch):
         warnings.simplefilter("ignore")
         for source in tqdm(sources(options), desc=name, unit="row", disable=not progress, file=sys.stderr):
             for call in record_source(source, recorder, dtype, options):
-                if options.selects(call.overload) and (most is None or made[call.overload] < most):
-                    made[call.overload] += 1
-                    yield call
+                if not options.selects(call.overload) or (most is not None and made[call.overload] >= most):
+                    continue
+                if most is not None and any(t.numel() == 0 for t in tensors_in([call.args, call.kwargs])):
+                    held_back.append(call)
+                    continue
+                made[call.overload] += 1
+                yield call
+        for call in held_back:
+            if most is not None and made[call.overload] < most:
+                made[call.overload] += 1
+                yield call
 
 
 def checker(runner: Runner, options: Options) -> Callable[[Call], None]:
@@ -926,6 +996,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--device", choices=("CPU", "GPU"), default="CPU", help="PyTorch's reference runs there too")
     parser.add_argument("--ops", default="", help="comma-separated overloads, packets or patterns, such as 'conv*,add'")
     parser.add_argument("--limit", type=int, help="only the first rows of OpInfo")
+    parser.add_argument("--max-samples", type=int, help="only the first samples of each row")
     parser.add_argument("--max-calls", type=int, help="at most this many calls for each overload")
     parser.add_argument("--own-samples", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument(
@@ -946,8 +1017,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     unknown = [d for d in parsed.dtypes if d not in SHARED_DTYPES]
     if unknown:
         parser.error(f"unknown dtypes: {', '.join(unknown)}; there are {', '.join(SHARED_DTYPES)}")
-    if parsed.mode == "graph" and (parsed.gradients or parsed.gradgrad):
-        parser.error("gradients are compared in PyNative mode")
+    if parsed.mode == "graph" and parsed.gradgrad:
+        parser.error("second-order gradients are compared in PyNative mode")
     return parsed
 
 
@@ -959,6 +1030,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check="gradients" if parsed.gradients else "gradgrad" if parsed.gradgrad else "forward",
         ops=tuple(p for p in parsed.ops.split(",") if p),
         max_calls=parsed.max_calls,
+        max_samples=parsed.max_samples,
         limit=parsed.limit,
         own_samples=parsed.own_samples,
         backward_calls=parsed.backward_calls,

@@ -25,7 +25,7 @@ class LeakyRelu(nn.Cell):
 
 
 class Features(nn.Cell):
-    """Straightens slanted digits and filters them. MindSpore has no CPU kernel for the operators called through aten."""
+    """Straightens slanted digits and filters them, with operators for which MindSpore has no CPU kernel."""
 
     def __init__(self, filters: np.ndarray, shear: np.ndarray) -> None:
         super().__init__()
@@ -112,7 +112,8 @@ def digits() -> None:
     expected = in_pytorch(images[test], filters, shears[test], logits)
     same = all(np.array_equal(e.numpy(), r) for e, r in zip(expected, (features, likeliest, confidence), strict=True))
     print(f"  first images: digits {data.target[test][:8]}, likeliest {likeliest[:8, 0]}")
-    print(f"  accuracy {np.mean(likeliest[:, 0] == data.target[test]):.4f}, mean confidence {confidence[:, 0].mean():.6f}")
+    accuracy = np.mean(likeliest[:, 0] == data.target[test])
+    print(f"  accuracy {accuracy:.4f}, mean confidence {confidence[:, 0].mean():.6f}")
     print(f"  the same bits as PyTorch: {same}")
 
 

@@ -1,0 +1,160 @@
+"""Random operators: their draws follow the seeds, are PyTorch's, and no two are one."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+
+import bridge
+from bridge import aten
+
+HALVES = np.full((64, 8), 0.5, np.float32)
+WEIGHTS = np.linspace(0.1, 1.0, 16, dtype=np.float32)
+
+Draw = Callable[[Any, Any], Any]
+
+# Each draws through `op`, which is bridge.aten or torch.ops.aten, from arrays that `tensor` turns into tensors.
+DRAWS: dict[str, Draw] = {
+    "rand": lambda op, tensor: op.rand([32, 3]),
+    "randn": lambda op, tensor: op.randn([32, 3]),
+    "randint": lambda op, tensor: op.randint(0, 1000, [64]),
+    "randperm": lambda op, tensor: op.randperm(100),
+    "rand_like": lambda op, tensor: op.rand_like(tensor(HALVES)),
+    "randn_like": lambda op, tensor: op.randn_like(tensor(HALVES)),
+    "bernoulli": lambda op, tensor: op.bernoulli(tensor(HALVES)),
+    "multinomial": lambda op, tensor: op.multinomial(tensor(WEIGHTS), 8),
+    "normal": lambda op, tensor: op.normal(tensor(HALVES), 2.0),
+    "poisson": lambda op, tensor: op.poisson(tensor(HALVES)),
+    "dropout": lambda op, tensor: op.dropout(tensor(HALVES), 0.5, True),
+    "feature_dropout": lambda op, tensor: op.feature_dropout(tensor(HALVES), 0.5, True),
+    "native_dropout": lambda op, tensor: op.native_dropout(tensor(HALVES), 0.5, True)[0],
+    "rrelu": lambda op, tensor: op.rrelu(tensor(-HALVES), 0.1, 0.9, True),
+    "exponential": lambda op, tensor: op.exponential(tensor(HALVES), 1.5),
+    "uniform": lambda op, tensor: op.uniform(tensor(HALVES), -1.0, 1.0),
+    "geometric": lambda op, tensor: op.geometric(tensor(HALVES), 0.3),
+}
+
+
+def with_bridge(name: str) -> np.ndarray:
+    return DRAWS[name](aten, ms.Tensor).asnumpy()
+
+
+def with_torch(name: str) -> np.ndarray:
+    return DRAWS[name](torch.ops.aten, torch.tensor).numpy()
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws_after_manual_seed_are_those_of_torch(name: str) -> None:
+    bridge.manual_seed(7)
+    drawn = [with_bridge(name), with_bridge(name)]
+    torch.manual_seed(7)
+    np.testing.assert_array_equal(drawn, [with_torch(name), with_torch(name)])
+    assert not np.array_equal(drawn[0], drawn[1])
+
+
+@pytest.mark.parametrize("seed", [bridge.manual_seed, ms.set_seed], ids=["bridge.manual_seed", "mindspore.set_seed"])
+@pytest.mark.parametrize("name", ["rand", "dropout", "multinomial"])
+def test_same_seed_gives_same_draws_and_another_seed_others(name: str, seed: Callable[[int], None]) -> None:
+    drawn = []
+    for number in (5, 5, 6):
+        seed(number)
+        drawn.append(with_bridge(name))
+    assert np.array_equal(drawn[0], drawn[1])
+    assert not np.array_equal(drawn[0], drawn[2])
+
+
+def test_set_seed_draws_what_torch_draws_after_the_same_seed() -> None:
+    ms.set_seed(11)
+    drawn = with_bridge("rand")
+    torch.manual_seed(11)
+    np.testing.assert_array_equal(drawn, with_torch("rand"))
+
+
+def test_set_seed_still_seeds_mindspore() -> None:
+    drawn = []
+    for _ in range(2):
+        ms.set_seed(3)
+        drawn.append((ms.ops.rand(8).asnumpy(), np.random.rand(8)))  # set_seed seeds NumPy too
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+
+
+def test_seed_does_not_reach_back_to_calls_before_it() -> None:
+    bridge.manual_seed(1)
+    before = aten.randn([1000, 1000])  # asynchronous: may still be under way when the seed changes
+    bridge.manual_seed(2)
+    torch.manual_seed(1)
+    np.testing.assert_array_equal(before.asnumpy(), torch.randn(1000, 1000).numpy())
+
+
+def draw_once(x):
+    return aten.dropout(x, 0.5, True)
+
+
+def draw_twice(x):
+    return aten.dropout(x, 0.5, True), aten.dropout(x, 0.5, True)
+
+
+def draw_without_inputs():
+    return aten.rand([16]), aten.rand([16])
+
+
+def draw_in_order(x):
+    first = aten.rand_like(x)
+    second = aten.randn_like(x)
+    third = aten.bernoulli(first)
+    return first, second, third
+
+
+def test_two_calls_of_one_graph_draw_differently() -> None:
+    graph = ms.jit(draw_once)
+    x = ms.Tensor(HALVES)
+    bridge.manual_seed(3)
+    drawn = [graph(x).asnumpy(), graph(x).asnumpy()]
+    assert not np.array_equal(*drawn)
+    torch.manual_seed(3)
+    np.testing.assert_array_equal(drawn, [torch.dropout(torch.tensor(HALVES), 0.5, True).numpy() for _ in range(2)])
+
+
+def test_two_equal_draws_in_one_graph_are_two() -> None:
+    first, second = ms.jit(draw_twice)(ms.Tensor(HALVES))
+    assert not np.array_equal(first.asnumpy(), second.asnumpy())
+
+
+def test_two_draws_without_inputs_are_neither_merged_nor_folded_into_constants() -> None:
+    graph = ms.jit(draw_without_inputs)
+    drawn = [result.asnumpy() for _ in range(2) for result in graph()]
+    assert len({result.tobytes() for result in drawn}) == 4
+
+
+def test_draws_in_a_graph_keep_their_order() -> None:
+    x = torch.tensor(HALVES)
+    bridge.manual_seed(9)
+    drawn = ms.jit(draw_in_order)(ms.Tensor(HALVES))
+    torch.manual_seed(9)
+    first = torch.rand_like(x)
+    expected = (first, torch.randn_like(x), torch.bernoulli(first))
+    for result, reference in zip(drawn, expected, strict=True):
+        np.testing.assert_array_equal(result.asnumpy(), reference.numpy())
+
+
+def test_dropout_in_evaluation_draws_nothing() -> None:
+    bridge.manual_seed(4)
+    state = torch.get_rng_state()
+    result = aten.dropout(ms.Tensor(HALVES), 0.5, False)
+    np.testing.assert_array_equal(result.asnumpy(), HALVES)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0])
+def test_dropout_of_nothing_and_of_everything(p: float) -> None:
+    np.testing.assert_array_equal(aten.dropout(ms.Tensor(HALVES), p, True).asnumpy(), HALVES * (1 - p))
+
+
+def test_dropout_keeps_about_half_and_scales_it() -> None:
+    result = aten.dropout(ms.Tensor(np.ones(10000, np.float32)), 0.5, True).asnumpy()
+    assert set(np.unique(result)) == {0.0, 2.0}
+    assert 4500 < np.count_nonzero(result) < 5500  # ten standard deviations (50) around the mean

@@ -1,0 +1,139 @@
+"""Several threads call operators at once: results keep PyTorch's bits, also while the caches are being filled."""
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import torch
+
+import bridge
+from bridge import aten
+
+THREADS = 4
+ROUNDS = 30
+
+DATA = np.random.default_rng(0).standard_normal((THREADS, 16, 16)).astype(np.float32)
+
+CALLS: list[Callable[[Any, Any], Any]] = [
+    lambda op, x: op.leaky_relu(x, 0.1),
+    lambda op, x: op.add(x, x, alpha=3),
+    lambda op, x: op.mm(x, x),
+    lambda op, x: op.softmax(x, 1),
+    lambda op, x: op.sort(x, 0)[1],
+    lambda op, x: op.logsumexp(x, [0]),
+    lambda op, x: op.cat([x, x], 1),
+    lambda op, x: op.native_layer_norm(x, [16], None, None, 1e-5)[0],
+    lambda op, x: op.nonzero(x),
+    lambda op, x: op.unbind(x)[3],
+    lambda op, x: op.masked_select(x, op.gt(x, 0.5)),
+    lambda op, x: op.cumsum(op.relu(x), 0),
+]
+
+
+def run_at_once(work: Callable[[int], None]) -> None:
+    """Call `work` with each thread's number, all starting together; raise what any of them raised."""
+    start = threading.Barrier(THREADS)
+    errors: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            start.wait()
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def expected(number: int) -> list[bytes]:
+    return [call(torch.ops.aten, torch.tensor(DATA[number])).numpy().tobytes() for call in CALLS]
+
+
+def test_threads_get_the_bits_of_torch() -> None:
+    references = [expected(number) for number in range(THREADS)]
+
+    def work(number: int) -> None:
+        x = ms.Tensor(DATA[number])
+        for turn in range(ROUNDS):
+            results = [call(aten, x) for call in CALLS[turn % 2 :: 2]]  # several calls under way before one is read
+            for result, reference in zip(results, references[number][turn % 2 :: 2], strict=True):
+                assert result.asnumpy().tobytes() == reference
+
+    run_at_once(work)
+
+
+def test_threads_that_fill_the_caches_at_once_get_the_right_primitives() -> None:
+    def work(number: int) -> None:
+        x = ms.Tensor(DATA[number])
+        for turn in range(ROUNDS):
+            slope = 0.001 * turn  # new to every thread in each turn: all of them make the same primitive
+            size = turn % 15 + 1
+            row = ms.Tensor(DATA[number, :size])
+            results = aten.leaky_relu(x, slope), aten.mul(row, slope + number), aten.sum(row, [0])
+            reference = torch.tensor(DATA[number])
+            wanted = (
+                torch.ops.aten.leaky_relu(reference, slope),
+                reference[:size] * (slope + number),
+                reference[:size].sum(0),
+            )
+            for result, want in zip(results, wanted, strict=True):
+                assert result.asnumpy().tobytes() == want.numpy().tobytes()
+
+    run_at_once(work)
+
+
+def test_error_in_one_thread_leaves_the_others_alone() -> None:
+    def work(number: int) -> None:
+        x = ms.Tensor(DATA[number])
+        wanted = torch.ops.aten.leaky_relu(torch.tensor(DATA[number]), 0.1).numpy().tobytes()
+        for _ in range(ROUNDS):
+            if number == 0:
+                try:
+                    aten.mm(x, None)
+                except TypeError as error:
+                    assert "mat2" in str(error)
+                else:
+                    raise AssertionError("no error")
+            else:
+                assert aten.leaky_relu(x, 0.1).asnumpy().tobytes() == wanted
+
+    run_at_once(work)
+
+
+RACE = f"""
+import sys
+sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+import test_threads
+test_threads.first_calls_race()
+print("all right")
+"""
+
+
+def first_calls_race() -> None:
+    """The first calls of a process: schemas, tables, operators and primitives are made by all threads at once."""
+    references = [expected(number) for number in range(THREADS)]
+
+    def work(number: int) -> None:
+        x = ms.Tensor(DATA[number])
+        for call, reference in zip(CALLS, references[number], strict=True):
+            assert call(aten, x).asnumpy().tobytes() == reference
+
+    run_at_once(work)
+
+
+def test_threads_may_make_the_first_calls_of_a_process() -> None:
+    done = subprocess.run([sys.executable, "-c", RACE], capture_output=True, text=True, check=False, timeout=120,
+                          cwd=pathlib.Path(bridge.__file__).parent.parent)
+    assert done.returncode == 0 and done.stdout.strip().endswith("all right"), done.stdout + done.stderr
