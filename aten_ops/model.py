@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 import torch
 import torchgen
 import yaml
-from torchgen.packaged.autograd.load_derivatives import load_derivatives
-from torchgen.gen import parse_native_yaml
 from torchgen.api.autograd import DifferentiabilityInfo, match_differentiability_info
+from torchgen.gen import parse_native_yaml
 from torchgen.model import (
     BaseTy,
     BaseType,
@@ -25,6 +24,7 @@ from torchgen.model import (
     SchemaKind,
     Type,
 )
+from torchgen.packaged.autograd.load_derivatives import load_derivatives
 
 HERE = pathlib.Path(__file__).parent
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import keyword
 import pathlib
 from collections import defaultdict
 
@@ -71,7 +72,7 @@ def _python_type(schema_type: str) -> str:
 
 
 def _parameter(argument: Argument) -> str:
-    name = f"{argument.name}_" if argument.name in ("from", "lambda") else argument.name
+    name = f"{argument.name}_" if keyword.iskeyword(argument.name) else argument.name
     default = "" if argument.default is None else " = ..."
     return f"{name}: {_python_type(str(argument.type))}{default}"
 
@@ -113,7 +114,8 @@ def stubs(operators: list[Operator]) -> str:
         text += [_method(operator, len(overloads) > 1) for operator in overloads]
         for operator in overloads:
             overload = operator.function.func.name.overload_name or "default"
-            text.append(f"    {overload}: _{operator.symbol}\n")
+            if not keyword.iskeyword(overload):  # such an overload is reached with getattr
+                text.append(f"    {overload}: _{operator.symbol}\n")
         text.append(f"\n{name}: _{name}_packet\n\n")
     return "".join(text)
 

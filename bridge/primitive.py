@@ -86,6 +86,8 @@ class Kernel(ops.Custom):
         return result
 
     def _infer(self, key: tuple[Any, ...]) -> dict[str, Any]:
+        if "aten_dtypes" not in self.attrs and any(size < 0 for k in key for size in k[:-1]):
+            raise ValueError(f"aten.{self.aten_op}: a tensor without data, of unknown shape, has no result")
         inputs = tuple((k[:-1], dtypes.to_torch(k[-1])) for k in key)
         specs = infer_unknown(self.aten_op, self.aten_args, inputs)
         shapes = tuple(shape for shape, _ in specs)

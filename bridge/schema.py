@@ -23,7 +23,7 @@ class Argument:
 
     name: str
     base: str
-    """"Tensor", "int", "float", "bool", "number", "str", "ScalarType", "Layout", "MemoryFormat", "Device", "Generator"."""
+    """A key of bridge.arguments._CONVERTERS: "Tensor", "int", "number", "ScalarType", ..."""
     is_list: bool
     is_optional: bool
     items_optional: bool
@@ -64,7 +64,7 @@ def _argument(raw: Any) -> Argument:
         size=raw.N,
         keyword_only=raw.kwarg_only,
         required=not raw.has_default_value(),
-        default=_DEFAULT_NAMES.get(text, {}).get(raw.default_value, raw.default_value),
+        default=_DEFAULT_NAMES[text].get(raw.default_value) if text in _DEFAULT_NAMES else raw.default_value,
     )
 
 

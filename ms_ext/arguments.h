@@ -9,8 +9,8 @@
 //   R            at the end: see take_random_mark
 #pragma once
 
-#include <ATen/core/List.h>
 #include <ATen/core/Generator.h>
+#include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Layout.h>

@@ -105,7 +105,8 @@ void BackwardBase::wants(const std::vector<at::Tensor> &inputs) {
   for (const auto &input : inputs) wants(input);
 }
 
-// As the engine does with what a node returns: summed over broadcast dimensions, in the input's dtype; undefined is zero.
+// As the engine does with what a node returns: summed over broadcast dimensions, in the input's dtype; undefined is
+// zero.
 void BackwardBase::store(Call &c, variable_list gradients) const {
   const auto received = c.inputs();
   size_t stored = 0;

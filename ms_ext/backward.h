@@ -1,5 +1,6 @@
 // What a generated backward shim is made of. PyTorch's own backward node of the overload is filled from the call's
-// arguments and results, and applied to the gradients: its formula runs without the forward call and without the engine.
+// arguments and results, and applied to the gradients: its formula runs without the forward call and without the
+// engine.
 //
 //   // leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor
 //   struct leaky_relu_derivative_shim {

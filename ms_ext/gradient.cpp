@@ -1,7 +1,7 @@
 // Gradients of any order by PyTorch's autograd: run the overload again with autograd on, then differentiate.
 //
-// A kernel of level n is the gradient of the kernel of level n - 1, where level 0 is the overload itself. Its inputs are
-// those of level n - 1 followed by a cotangent for each output of level n - 1; its outputs are the gradients of the
+// A kernel of level n is the gradient of the kernel of level n - 1, where level 0 is the overload itself. Its inputs
+// are those of level n - 1 followed by a cotangent for each output of level n - 1; its outputs are the gradients of the
 // differentiable (floating or complex) inputs of level n - 1.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -110,7 +110,9 @@ Boxed take_boxed(Arguments &args, const c10::Argument &argument) {
 
 using Tensors = std::vector<at::Tensor>;
 
-bool differentiable(const at::Tensor &tensor) { return at::isFloatingType(tensor.scalar_type()) || tensor.is_complex(); }
+bool differentiable(const at::Tensor &tensor) {
+  return at::isFloatingType(tensor.scalar_type()) || tensor.is_complex();
+}
 
 void flatten(const c10::IValue &value, Tensors &tensors) {
   if (value.isTensor()) {
@@ -170,8 +172,8 @@ class gradient_shim {
     std::string op;
     args >> op;
     const auto dot = op.find('.');
-    return c10::Dispatcher::singleton().findSchemaOrThrow(
-        ("aten::" + op.substr(0, dot)).c_str(), dot == std::string::npos ? "" : op.substr(dot + 1).c_str());
+    return c10::Dispatcher::singleton().findSchemaOrThrow(("aten::" + op.substr(0, dot)).c_str(),
+                                                          dot == std::string::npos ? "" : op.substr(dot + 1).c_str());
   }
 
   bool is_state(size_t input) const {
@@ -193,7 +195,8 @@ class gradient_shim {
     return inner + static_cast<size_t>(std::count_if(differentiated.begin(), differentiated.end(), differentiable));
   }
 
-  Tensors evaluate(int64_t level, at::ArrayRef<at::Tensor> inputs, c10::Device device, bool differentiated_again) const {
+  Tensors evaluate(int64_t level, at::ArrayRef<at::Tensor> inputs, c10::Device device,
+                   bool differentiated_again) const {
     if (level == 0) return call(inputs, device);
     const size_t count = inner_inputs(level, inputs);
     const auto inner = inputs.slice(0, count);
@@ -221,7 +224,8 @@ class gradient_shim {
     for (const auto &tensor : wanted) {
       at::Tensor gradient;
       if (tensor.requires_grad() && !found.empty()) gradient = found[next++];
-      gradients.push_back(gradient.defined() ? gradient : at::zeros_like(tensor, tensor.options().requires_grad(false)));
+      gradients.push_back(gradient.defined() ? gradient
+                                             : at::zeros_like(tensor, tensor.options().requires_grad(false)));
     }
     return gradients;
   }

@@ -54,7 +54,10 @@ c10::ScalarType scalar_type(const char *name) {
 at::Tensor view(void *data, int ndim, const int64_t *shape, const char *dtype, c10::Device device) {
   const at::IntArrayRef sizes(shape, static_cast<size_t>(ndim));
   // target_device spares ATen a look-up of the pointer's device.
-  return at::for_blob(data, sizes).options(at::device(device).dtype(scalar_type(dtype))).target_device(device).make_tensor();
+  return at::for_blob(data, sizes)
+      .options(at::device(device).dtype(scalar_type(dtype)))
+      .target_device(device)
+      .make_tensor();
 }
 
 }  // namespace ms_ext

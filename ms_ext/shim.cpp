@@ -3,7 +3,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
-
 #include <pmmintrin.h>
 #include <xmmintrin.h>
 
@@ -61,7 +60,8 @@ void Call::check_outputs(void **params, int64_t **shapes, const int *ndims) cons
 std::string read_attribute(void *extra, const char *name) {
   std::string text;
   ms_ext_read_attribute(
-      extra, name, [](const char *data, unsigned long size, void *to) { static_cast<std::string *>(to)->assign(data, size); },
+      extra, name,
+      [](const char *data, unsigned long size, void *to) { static_cast<std::string *>(to)->assign(data, size); },
       &text);
   return text;
 }

@@ -73,7 +73,9 @@ class Kernel : public KernelData {
 template <typename Op>
 class KernelOf final : public Kernel {
  public:
-  explicit KernelOf(Arguments &arguments) : op_(arguments) { uses_autograd = requires { Op::kUsesAutograd; }; }
+  explicit KernelOf(Arguments &arguments) : op_(arguments) {
+    uses_autograd = requires { Op::kUsesAutograd; };
+  }
   void operator()(Call &call) const override { op_(call); }
 
  private:
@@ -93,7 +95,8 @@ int init(void *extra) {
 }
 
 int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream, void *extra);
-int launch_cuda(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream, void *extra);
+int launch_cuda(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream,
+                void *extra);
 
 // The result of MindSpore's InferShape: of one tensor, or of a tuple.
 using Shape = std::vector<int64_t>;
@@ -116,16 +119,16 @@ Result infer(int *ndims, int64_t **shapes, void *extra) {
 }  // namespace ms_ext
 
 // MindSpore finds the functions of an operator by their names.
-#define MS_EXT_SHIM_(op, result, launch)                                                                      \
-  extern "C" int aten_##op##Init(int *, int64_t **, const char **, void *extra) {                             \
-    return ms_ext::init<op##_shim>(extra);                                                                    \
-  }                                                                                                           \
-  extern "C" int aten_##op(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,      \
-                           void *stream, void *extra) {                                                       \
-    return ms_ext::launch(nparam, params, ndims, shapes, dtypes, stream, extra);                              \
-  }                                                                                                           \
-  extern "C" result aten_##op##InferShape(int *ndims, int64_t **shapes, void *extra) {                        \
-    return ms_ext::infer<result>(ndims, shapes, extra);                                                       \
+#define MS_EXT_SHIM_(op, result, launch)                                                                               \
+  extern "C" int aten_##op##Init(int *, int64_t **, const char **, void *extra) {                                      \
+    return ms_ext::init<op##_shim>(extra);                                                                             \
+  }                                                                                                                    \
+  extern "C" int aten_##op(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream, \
+                           void *extra) {                                                                              \
+    return ms_ext::launch(nparam, params, ndims, shapes, dtypes, stream, extra);                                       \
+  }                                                                                                                    \
+  extern "C" result aten_##op##InferShape(int *ndims, int64_t **shapes, void *extra) {                                 \
+    return ms_ext::infer<result>(ndims, shapes, extra);                                                                \
   }
 
 // For an operator with one tensor as its result, and for one with a tuple.

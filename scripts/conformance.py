@@ -438,7 +438,8 @@ class Runner:
         self.coverage: dict[str, dict[str, Any]] = bridge.coverage.report()["overloads"]
         self.mode = mode
         self.torch_device = "cuda" if device == "GPU" else "cpu"
-        ms.set_device(device)
+        if ms.get_context("device_target") != device:  # MindSpore refuses to set it twice
+            ms.set_device(device)
         ms.set_context(mode=ms.PYNATIVE_MODE)
         ms_names = {torch.bool: "bool_"}
         self.to_ms_dtype = {dtype: getattr(ms, ms_names.get(dtype, name)) for dtype, name in DTYPE_NAMES.items()}
@@ -784,6 +785,26 @@ def sources(options: Options) -> list[int | None]:
     return [*rows, None] if options.own_samples else rows
 
 
+@contextlib.contextmanager
+def cheap_samples() -> Iterator[None]:
+    """Spare OpInfo what it does around each sample: seed every kind of device, walk the stack for a unittest."""
+    patch = unittest.mock.patch
+    search = "torch.testing._internal.common_utils.extract_test_fn"
+    with patch("torch.manual_seed", seed_torch), patch(search, lambda: None, create=True):
+        yield
+
+
+@contextlib.contextmanager
+def single_thread() -> Iterator[None]:
+    """Samples are tiny: handing them to a team of threads costs several times what they do."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def record_source(source: int | None, recorder: Recorder, dtype: torch.dtype, options: Options) -> Iterator[Call]:
     device = "cuda" if options.device == "GPU" else "cpu"
     if source is None:
@@ -803,11 +824,12 @@ def recorded_calls(
     made: Counter[str] = Counter()
     held_back: list[Call] = []
     name = str(dtype).removeprefix("torch.")
-    # OpInfo seeds before each sample.
-    with warnings.catch_warnings(), unittest.mock.patch("torch.manual_seed", seed_torch):
+    with warnings.catch_warnings(), cheap_samples():
         warnings.simplefilter("ignore")
         for source in tqdm(sources(options), desc=name, unit="row", disable=not progress, file=sys.stderr):
-            for call in record_source(source, recorder, dtype, options):
+            with single_thread():
+                calls = list(record_source(source, recorder, dtype, options))
+            for call in calls:
                 if not options.selects(call.overload) or (most is not None and made[call.overload] >= most):
                     continue
                 if most is not None and any(t.numel() == 0 for t in tensors_in([call.args, call.kwargs])):

@@ -56,8 +56,8 @@ def test_repeated_calls_do_not_grow_the_process() -> None:
     program = f"import sys; sys.path[:0] = {path!r}\n{REPEATED_CALLS}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    # 8,000 calls. An operator that kept one 64x64 tensor a call would show as 31 MiB; allocators may move by a few.
-    assert int(done.stdout.split()[-1]) <= 8
+    # 8,000 calls. An operator that kept one 64x64 tensor a call would show as 31 MiB; allocators may move by a dozen.
+    assert int(done.stdout.split()[-1]) <= 16
 
 
 numbers = st.one_of(
