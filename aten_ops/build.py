@@ -58,11 +58,13 @@ def generate(folder: pathlib.Path) -> None:
 
 
 def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str) -> str:
-    version = subprocess.run([compiler, "--version"], check=True, text=True, capture_output=True).stdout.splitlines()[0]
+    printed = subprocess.run([compiler, "--version"], check=True, text=True, capture_output=True).stdout
+    version = printed.splitlines()[0]
+    includes = (TORCH / "include", TORCH / "include" / "torch" / "csrc" / "api" / "include")
     lines = [
         f"# {version}, PyTorch {torch.__version__}",
         f"cxx = {compiler}",
-        f"includes = -I{ROOT / 'ms_ext'} -isystem {TORCH / 'include'} -isystem {TORCH / 'include/torch/csrc/api/include'}",
+        f"includes = -I{ROOT / 'ms_ext'} {' '.join(f'-isystem {folder}' for folder in includes)}",
         "flags = -std=c++20 -O1 -fPIC -Wall",
         "rule compile",
         "  command = $cxx $flags $includes -MD -MF $out.d -c $in -o $out",

@@ -28,10 +28,24 @@ from torchgen.packaged.autograd.load_derivatives import load_derivatives
 
 HERE = pathlib.Path(__file__).parent
 
-# Their out= variants resize `out` on the way to the result, so they cannot write into MindSpore's memory.
-OUT_VARIANT_RESIZES = {
+# Their out= variants do not do what the functional call does, on a contiguous tensor of the right size.
+OUT_VARIANT_DIFFERS = {
+    # They resize or restride `out` on the way to the result.
     "mse_loss", "huber_loss", "smooth_l1_loss", "soft_margin_loss", "binary_cross_entropy", "max_unpool2d",
-}
+    # They add to what `out` held.
+    "_compute_linear_combination",
+    # They round differently, or give other values, than the functional call.
+    "fft_ihfft2", "fft_ihfftn", "adaptive_avg_pool3d", "linalg_solve_triangular",
+}  # fmt: skip
+
+# The shapes of their results follow from the values of their inputs, although PyTorch does not tag them so.
+SHAPE_FROM_DATA = {
+    "where", "cov", "narrow.Tensor", "tensor_split.tensor_indices_or_sections", "repeat_interleave.self_Tensor",
+    "lstm.data", "gru.data", "rnn_tanh.data", "rnn_relu.data", "_pack_padded_sequence", "_pad_packed_sequence",
+    "_pack_padded_sequence_backward", "istft", "_reshape_from_tensor", "_rowwise_prune", "nonzero_numpy",
+    "_foreach_addcdiv.Tensor", "_foreach_addcmul.Tensor", "_sobol_engine_draw", "_fused_adam", "_fused_adamw",
+    "_fused_adam.tensor_lr", "_fused_adamw.tensor_lr", "_thnn_differentiable_gru_cell_backward",
+}  # fmt: skip
 
 
 @dataclass
@@ -162,7 +176,9 @@ def _target(function: NativeFunction) -> NativeFunction | None:
     """The cheapest call with the function's result: straight into MindSpore's memory if there is one."""
     if not _returns_only_tensors(function) or "dynamic_output_shape" in function.tags:
         return None
-    if function.func.name.name.base in OUT_VARIANT_RESIZES or _has_optional_results(function):
+    if str(function.func.name) in SHAPE_FROM_DATA:
+        return None
+    if function.func.name.name.base in OUT_VARIANT_DIFFERS or _has_optional_results(function):
         return function
     if function.is_view_op:  # its *_copy variant is the one with an out= variant
         name = function.func.name

@@ -97,7 +97,7 @@ def shim(operator: Operator, device: str) -> str:
     members = "".join(f"  {holder(a)} {a.name};\n" for a in arguments)
     decoding = f" args >> {' >> '.join(a.name for a in arguments)}; " if arguments else ""
     args = "args" if arguments else ""
-    statement = call(operator.target) if operator.writes_out else f"c.store({call(operator.target)})"
+    statement = call(operator.target) if operator.writes_out else f"c.store([&] {{ return {call(operator.target)}; }})"
     is_tuple = "" if operator.gives_one_tensor else "_TUPLE"
     return (
         f"// {schema}\n"
@@ -113,7 +113,7 @@ def write(operators: list[Operator], device: str, folder: pathlib.Path) -> list[
     """Write the shims of a device ("CPU" or "CUDA") into `folder`; returns the files."""
     suffix = {"CPU": ".cpp", "CUDA": ".cu"}[device]
     selected = [operator for operator in operators if operator.target is not None]
-    files = []
+    files: list[pathlib.Path] = []
     for start in range(0, len(selected), SHIMS_PER_FILE):
         chunk = selected[start:start + SHIMS_PER_FILE]
         headers = sorted({str(op.target.root_name) for op in chunk if op.target is not None})

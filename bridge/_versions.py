@@ -22,11 +22,12 @@ def problem() -> str | None:
         return f"bridge needs Python 3.10 to 3.12, not {platform.python_version()}: install one of these."
     for package, lowest, highest in (("mindspore", (2, 8), (2, 10)), ("torch", (2, 11), (2, 13))):
         found = _release(package)
+        newest = f"'{package}=={highest[0]}.{highest[1]}.0'"
         supported = f"{package} {lowest[0]}.{lowest[1]} to {highest[0]}.{highest[1]}"
         if found is None:
-            return f"bridge needs {supported}: pip install '{package}=={highest[0]}.{highest[1]}.0'."
+            return f"bridge needs {supported}: pip install {newest}."
         if not lowest <= found <= highest:
-            return f"bridge needs {supported}, not {version(package)}: pip install '{package}=={highest[0]}.{highest[1]}.0'."
+            return f"bridge needs {supported}, not {version(package)}: pip install {newest}."
     numpy = _release("numpy")
     if numpy is None or numpy >= (2, 0):
         found_text = "none" if numpy is None else version("numpy")

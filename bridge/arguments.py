@@ -51,7 +51,8 @@ def _describe(value: Any) -> str:
     if _is_tensor(value):
         return "Tensor"
     if isinstance(value, (list, tuple)):
-        return f"{type(value).__name__} of ({', '.join(_describe(v) for v in value[:4])}{', ...' if len(value) > 4 else ''})"
+        items = [_describe(v) for v in value[:4]] + ["..."] * (len(value) > 4)
+        return f"{type(value).__name__} of ({', '.join(items)})"
     if isinstance(value, torch.Tensor):
         return "torch.Tensor (convert it with mindspore.Tensor.from_numpy)"
     if isinstance(value, np.ndarray):
@@ -81,7 +82,8 @@ class Binder:
     def bind(self) -> Bound:
         values = [self.value(*item) for item in self.assign()]
         self.check_numbers_fit(values)
-        encoded = [v for v, a in zip(values, self.schema.arguments, strict=True) if a.base not in ("Generator", "Device")]
+        pairs = zip(values, self.schema.arguments, strict=True)
+        encoded = [value for value, argument in pairs if argument.base not in ("Generator", "Device")]
         text = "".join(map(encode, encoded)) + (RANDOM_MARK if self.schema.redraws else "")
         return Bound(self.schema, self.tensors, text, not self.reads_data)
 
@@ -93,7 +95,7 @@ class Binder:
         named = dict(self.kwargs)
         if "input" in named and schema.arguments[0].name == "self" and "self" not in named:
             named["self"] = named.pop("input")  # PyTorch's documentation calls the first tensor input
-        assigned = []
+        assigned: list[tuple[Argument, Any, int | None]] = []
         for position, argument in enumerate(schema.arguments):
             if not argument.keyword_only and position < len(self.args):
                 if argument.name in named:
@@ -157,7 +159,8 @@ class Binder:
         if _is_tensor(value):
             self.tensors.append(value)
             return Slot(len(self.tensors) - 1)
-        if isinstance(value, (numbers.Number, np.generic)) and torch._C._should_allow_numbers_as_tensors(self.schema.packet):
+        is_number = isinstance(value, (numbers.Number, np.generic))
+        if is_number and torch._C._should_allow_numbers_as_tensors(self.schema.packet):
             return Wrapped(self.number(value))
         raise Mismatch
 

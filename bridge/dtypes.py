@@ -1,6 +1,8 @@
 """The dtypes that MindSpore and PyTorch share, under both names."""
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import mindspore as ms
 import torch
 
@@ -30,3 +32,8 @@ def to_mindspore(dtype: torch.dtype) -> ms.dtype.Type:
         return MINDSPORE_FROM_TORCH[dtype]
     except KeyError:
         raise TypeError(f"MindSpore has no dtype for PyTorch's {dtype}") from None
+
+
+def names(types: Iterable[ms.dtype.Type]) -> str:
+    """The names of MindSpore dtypes as one text: an attribute of a primitive in graph mode."""
+    return " ".join(NAME_FROM_TORCH[to_torch(dtype)] for dtype in types)

@@ -1,4 +1,4 @@
-"""What gradient primitives compute: the `bprop` of an ATen primitive is a primitive too, of any order, over PyTorch's own autograd.
+"""What gradient primitives compute: the `bprop` of an ATen primitive is a primitive too, of any order.
 
 `ms_ext/gradient.cpp` has the kernel. A gradient of level n takes the inputs of level n - 1 and a cotangent for each of
 its outputs, and gives the gradients of its floating and complex inputs; level 0 is the operator.

@@ -17,6 +17,9 @@ _INFER = ctypes.CFUNCTYPE(
 )  # fmt: skip
 
 
+_installed: list[Any] = []  # keeps the callback alive
+
+
 def install(library: ctypes.CDLL) -> None:
     """Make `library` (libms_ext.so) infer with bridge/infer.py."""
     library.ms_ext_add_shape.argtypes = [ctypes.c_void_p, ctypes.c_int, _Shape]
@@ -34,5 +37,5 @@ def install(library: ctypes.CDLL) -> None:
         except Exception as error:
             library.ms_ext_set_error(inferred, str(error).encode() or b"inference failed")
 
-    library.bridge_infer = infer  # keeps the callback alive as long as the library
+    _installed.append(infer)
     library.ms_ext_set_infer(infer)

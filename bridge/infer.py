@@ -14,7 +14,11 @@ from bridge.schema import Schema, schema
 Spec = tuple[tuple[int, ...], torch.dtype]
 
 # Operators whose meta kernels give a wrong shape: these run on CPU tensors filled with zeros instead.
-WRONG_ON_META = {"native_batch_norm", "_native_batch_norm_legit", "_embedding_bag_forward_only"}
+WRONG_ON_META = {
+    "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "_batch_norm_no_update",
+    "_native_batch_norm_legit_no_training", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only",
+    "_autocast_to_reduced_precision",
+}  # fmt: skip
 
 
 def _torch_value(argument: Any, value: Any, tensors: list[torch.Tensor]) -> Any:
@@ -37,9 +41,10 @@ def torch_call(op: Schema, text: str, tensors: list[torch.Tensor], device: str) 
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for argument in op.arguments:
-        if argument.base == "Generator":
-            continue
-        value = device if argument.base == "Device" else _torch_value(argument, next(values), tensors)
+        if argument.base in ("Device", "Generator"):
+            value = device if argument.base == "Device" else None
+        else:
+            value = _torch_value(argument, next(values), tensors)
         if argument.keyword_only:
             kwargs[argument.name] = value
         else:
@@ -111,9 +116,15 @@ def infer_unknown(name: str, text: str, inputs: tuple[Spec, ...]) -> tuple[Spec,
         for n in _STAND_INS
     )
     return tuple(
-        (tuple(a if a == b else -1 for a, b in zip(one, other, strict=True)) if len(one) == len(other) else (-2,), dtype)
+        (_common_shape(one, other), dtype)
         for (one, dtype), (other, _) in zip(first, second, strict=True)
     )
+
+
+def _common_shape(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    if len(one) != len(other):
+        return (-2,)
+    return tuple(a if a == b else -1 for a, b in zip(one, other, strict=True))
 
 
 def _infer_with_any_rank(name: str, text: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:

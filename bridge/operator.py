@@ -178,14 +178,14 @@ def _unmarked(value: Any) -> Any:
 def _bind_in_graph(
     name: str, names: tuple[str, ...], marks: tuple[Any, ...], keywords: tuple[str, ...], types: tuple[Any, ...]
 ) -> Any:
-    """Overload, argument text, the tensors' dtypes and whether the results need arranging, found while MindSpore compiles."""
+    """While MindSpore compiles: overload, argument text, the tensors' dtypes, whether the results need arranging."""
     values = [_unmarked(mark) for mark in marks]
     split = len(values) - len(keywords)
     kwargs = dict(zip(keywords, values[split:], strict=True))
     bound = resolve(name, [schema(n) for n in names], values[:split], kwargs)
     if bound.schema.shim is None:
         raise RuntimeError(f"aten.{bound.schema.name} works in PyNative mode only: {eager.reason(bound.schema)}")
-    input_dtypes = " ".join(dtypes.NAME_FROM_TORCH[dtypes.to_torch(dtype)] for dtype in types)
+    input_dtypes = dtypes.names(types)
     return bound.schema.name, bound.text, input_dtypes, bound.schema.nested
 
 

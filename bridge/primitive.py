@@ -179,8 +179,7 @@ def wanted_gradients(inputs: int, types: Sequence[Any]) -> tuple[int, ...]:
 def _differentiate_in_graph(name: str, types: tuple[Any, ...], inputs: int) -> Any:
     """The names of the dtypes, and `wanted_gradients`, found while MindSpore compiles."""
     refuse_if_not_differentiable(name)
-    names = " ".join(dtypes.NAME_FROM_TORCH[dtypes.to_torch(dtype)] for dtype in types)
-    return names, wanted_gradients(inputs, types)
+    return dtypes.names(types), wanted_gradients(inputs, types)
 
 
 def refuse_if_not_differentiable(name: str) -> None:
@@ -268,10 +267,7 @@ class Differentiate:
                 self.name, self.text, self.level + 1, outputs, len(tensors), plan[0]
             )(*tensors)  # fmt: skip
         for x, i in zip(kept, plan[1]):  # noqa: B905  # the compiler's zip has no strict
-            if i < 0:
-                results = (*results, ops.zeros_like(x))
-            else:
-                results = (*results, found[i])
+            results = (*results, ops.zeros_like(x)) if i < 0 else (*results, found[i])
         for x in inputs[self.first : self.last]:
             results = (*results[: self.first], ops.zeros_like(x), *results[self.first :])
         return results

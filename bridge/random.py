@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import mindspore as ms
 import mindspore.dataset
@@ -24,7 +25,7 @@ def follow_set_seed() -> None:
     MindSpore has no hook for that. `set_seed` resets the seeds of its own kernels through this one function, after it
     has handed the seed to `mindspore.dataset`.
     """
-    seeds = importlib.import_module("mindspore.common.seed")  # mindspore.common has a function of that name
+    seeds: Any = importlib.import_module("mindspore.common.seed")  # mindspore.common has a function of that name
     reset_kernels = seeds._reset_op_seed
 
     def reset() -> None:

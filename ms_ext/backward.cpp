@@ -105,13 +105,12 @@ void BackwardBase::wants(const std::vector<at::Tensor> &inputs) {
   for (const auto &input : inputs) wants(input);
 }
 
-// As the engine does with what a node returns: summed over broadcast dimensions, in the input's dtype; undefined is
-// zero.
-void BackwardBase::store(Call &c, variable_list gradients) const {
-  const auto received = c.inputs();
-  size_t stored = 0;
-  for (const auto &input : received) {
-    if (stored == c.outs().size()) break;
+// As the engine does with what a node returns: summed over broadcast dimensions, in the input's dtype; undefined is zero.
+std::vector<at::Tensor> BackwardBase::finish(const Call &c, const variable_list &gradients) const {
+  std::vector<at::Tensor> finished;
+  const size_t count = c.outs().size();
+  for (const auto &input : c.inputs()) {
+    if (finished.size() == count) break;
     if (!at::isFloatingType(input.scalar_type()) && !input.is_complex()) continue;
     at::Tensor gradient;
     for (size_t i = 0; i < wanted_.size() && i < gradients.size(); ++i) {
@@ -123,9 +122,9 @@ void BackwardBase::store(Call &c, variable_list gradients) const {
       if (gradient.sizes() != input.sizes()) gradient = at::sum_to(std::move(gradient), input.sizes());
       if (gradient.scalar_type() != input.scalar_type()) gradient = gradient.to(input.scalar_type());
     }
-    c.store(gradient);
-    ++stored;
+    finished.push_back(std::move(gradient));
   }
+  return finished;
 }
 
 std::vector<std::vector<c10::SymInt>> to_args_sizes_symint(const std::vector<at::Tensor> &tensors) {

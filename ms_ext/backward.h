@@ -83,7 +83,7 @@ class BackwardBase {
   void wants(const std::vector<at::Tensor> &inputs);
 
  protected:
-  void store(Call &c, torch::autograd::variable_list gradients) const;
+  std::vector<at::Tensor> finish(const Call &c, const torch::autograd::variable_list &gradients) const;
 
   torch::autograd::edge_list edges_;
 
@@ -99,7 +99,7 @@ class Backward : public BackwardBase {
   void apply(Call &c, const Saved &saved) {
     const at::NoGradGuard no_grad;
     node_->set_next_edges(std::move(edges_));
-    store(c, node_->apply(saved.gradients(c)));
+    c.store([&] { return finish(c, node_->apply(saved.gradients(c))); });
   }
 
  private:

@@ -164,7 +164,7 @@ class gradient_shim {
       inputs.push_back(received[i].detach());
       inputs.back().set_requires_grad(differentiable(received[i]) && !is_state(i));
     }
-    c.store(evaluate(level_, inputs, c.device(), /*differentiated_again=*/false));
+    c.store([&] { return evaluate(level_, inputs, c.device(), /*differentiated_again=*/false); });
   }
 
  private:

@@ -31,22 +31,35 @@ c10::List<std::optional<at::Tensor>> Call::operator()(const OptionalTensorList &
   return tensors;
 }
 
-void Call::store(const at::Tensor &result) {
-  if (!result.defined()) return;
-  TORCH_CHECK(inputs_ + stored_ < tensors_.size(), "more results than MindSpore has outputs for");
-  at::Tensor &output = out(stored_++);
-  TORCH_CHECK(result.sizes() == output.sizes() && result.scalar_type() == output.scalar_type(), "result ", stored_ - 1,
-              " is ", result.scalar_type(), " ", result.sizes(), ", but ", output.scalar_type(), " ", output.sizes(),
-              " was inferred");
-  output.copy_(result);
-}
-
-void Call::store(at::ArrayRef<at::Tensor> results) {
-  for (const auto &result : results) store(result);
+void Call::place(std::vector<at::Tensor> results) {
+  std::erase_if(results, [](const at::Tensor &result) { return !result.defined(); });
+  const auto outputs = outs();
+  TORCH_CHECK(results.size() == outputs.size(), "it gave ", results.size(), " results, but ", outputs.size(),
+              " were inferred");
+  const auto in_place = [](const at::Tensor &result, const at::Tensor &output) {
+    return result.const_data_ptr() == output.const_data_ptr() && result.is_contiguous() && !result.is_conj() &&
+           !result.is_neg();
+  };
+  // A result in another output's memory, or in its own with other strides, must leave before that is written to.
+  for (size_t i = 0; i < results.size(); ++i) {
+    at::Tensor &result = results[i];
+    TORCH_CHECK(result.sizes() == outputs[i].sizes() && result.scalar_type() == outputs[i].scalar_type(), "result ", i,
+                " is ", result.scalar_type(), " ", result.sizes(), ", but ", outputs[i].scalar_type(), " ",
+                outputs[i].sizes(), " was inferred");
+    if (in_place(result, outputs[i])) continue;
+    for (const auto &output : outputs) {
+      if (result.numel() > 0 && result.storage().data() == output.storage().data()) {
+        result = result.clone(c10::MemoryFormat::Contiguous);
+        break;
+      }
+    }
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!in_place(results[i], outputs[i])) outputs[i].copy_(results[i]);
+  }
 }
 
 void Call::check_outputs(void **params, int64_t **shapes, const int *ndims) const {
-  TORCH_CHECK(stored_ == 0 || inputs_ + stored_ == tensors_.size(), "fewer results than MindSpore has outputs for");
   for (size_t i = inputs_; i < tensors_.size(); ++i) {
     const at::Tensor &output = tensors_[i];
     const at::IntArrayRef expected(shapes[i], static_cast<size_t>(ndims[i]));

@@ -18,6 +18,7 @@
 
 #include "aot_extra.h"
 #include "arguments.h"
+#include "donation.h"
 #include "ms_ext.h"
 
 namespace ms_ext {
@@ -42,23 +43,34 @@ class Call {
   at::Tensor &out(size_t i) { return tensors_[inputs_ + i]; }
   at::ArrayRef<at::Tensor> outs() const { return at::ArrayRef<at::Tensor>(tensors_).slice(inputs_); }
 
-  // Copies results of a functional call into the next outputs. An undefined result has no output.
-  void store(const at::Tensor &result);
-  void store(at::ArrayRef<at::Tensor> results);
-  void store(const std::vector<at::Tensor> &results) { store(at::ArrayRef<at::Tensor>(results)); }
-  template <typename... T>
-  void store(const std::tuple<T...> &results) {
-    std::apply([this](const auto &...result) { (this->store(result), ...); }, results);
+  // Runs a functional call, and brings its results to the outputs. An undefined result has no output.
+  template <typename Function>
+  void store(Function &&function) {
+    Donation donation(outs());
+    std::vector<at::Tensor> results;
+    flatten(function(), results);
+    donation.withdraw();
+    place(std::move(results));
   }
 
   // Throws if the ATen call left MindSpore's memory (a resized or restrided out tensor) or stored too few results.
   void check_outputs(void **params, int64_t **shapes, const int *ndims) const;
 
  private:
+  static void flatten(at::Tensor result, std::vector<at::Tensor> &results) { results.push_back(std::move(result)); }
+  static void flatten(const std::vector<at::Tensor> &list, std::vector<at::Tensor> &results) {
+    results.insert(results.end(), list.begin(), list.end());
+  }
+  template <typename... T>
+  static void flatten(const std::tuple<T...> &tuple, std::vector<at::Tensor> &results) {
+    std::apply([&results](const auto &...result) { (flatten(result, results), ...); }, tuple);
+  }
+
+  void place(std::vector<at::Tensor> results);
+
   std::vector<at::Tensor> tensors_;
   size_t inputs_;
   c10::Device device_;
-  size_t stored_ = 0;
 };
 
 // One kernel: the decoded arguments of an overload.
