@@ -38,7 +38,7 @@ def reason_against(operator: Operator) -> str:
     """Why the overload gets no backward shim; empty if it gets one."""
     info = derivatives().get(operator.function.func)
     schema = operator.function.func
-    if operator.target is None or info is None:
+    if operator.target is None or info is None or operator.gradient != "formula":
         return "no formula or no forward shim"
     if schema.name.name.base.startswith("_foreach"):
         return "its node works on slices"

@@ -43,8 +43,9 @@ SHAPE_FROM_DATA = {
     "where", "cov", "narrow.Tensor", "tensor_split.tensor_indices_or_sections", "repeat_interleave.self_Tensor",
     "lstm.data", "gru.data", "rnn_tanh.data", "rnn_relu.data", "_pack_padded_sequence", "_pad_packed_sequence",
     "_pack_padded_sequence_backward", "istft", "_reshape_from_tensor", "_rowwise_prune", "nonzero_numpy",
-    "_foreach_addcdiv.Tensor", "_foreach_addcmul.Tensor", "_sobol_engine_draw", "_fused_adam", "_fused_adamw",
-    "_fused_adam.tensor_lr", "_fused_adamw.tensor_lr", "_thnn_differentiable_gru_cell_backward",
+    "_foreach_addcdiv.Tensor", "_foreach_addcmul.Tensor", "_sobol_engine_draw", "randint_like.Tensor_generator",
+    "_fused_adam", "_fused_adamw", "_fused_adam.tensor_lr", "_fused_adamw.tensor_lr",
+    "_thnn_differentiable_gru_cell_backward",
 }  # fmt: skip
 
 
@@ -78,10 +79,10 @@ class Operator:
 
     @property
     def gradient(self) -> str:
-        """How PyTorch differentiates it: by a "formula" of its own, through its parts ("composite"), or "none"."""
-        if self.function.func in derivatives():
-            return "formula"
-        return "composite" if self.function.has_composite_implicit_autograd_kernel else "none"
+        """How PyTorch differentiates it: through its parts ("composite"), by a "formula" of its own, or "none"."""
+        if self.function.has_composite_implicit_autograd_kernel:  # a formula is then for nested tensors alone
+            return "composite"
+        return "formula" if self.function.func in derivatives() else "none"
 
     @property
     def gives_one_tensor(self) -> bool:

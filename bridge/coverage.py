@@ -21,6 +21,7 @@ def _row(name: str) -> dict[str, Any]:
         "modes": ["pynative", "graph"] if op.shim else ["pynative"],
         "devices": op.devices,
         "random": op.random,
+        "gradient": op.gradient,
         "data_dependent": only_tensors and op.shim is None,
         "returns_scalar": not only_tensors,
     }
@@ -38,6 +39,7 @@ def report() -> dict[str, Any]:
             "overloads": len(rows),
             "callable": sum(row["status"] == "callable" for row in rows),
             "in graph mode": sum("graph" in row.get("modes", ()) for row in rows),
+            "differentiable": dict(Counter(row["gradient"] for row in rows if row["status"] == "callable")),
             "skipped": dict(Counter(row["reason"] for row in rows if row["status"] == "skipped").most_common()),
         }
     return {"overloads": overloads, "totals": totals}
@@ -50,10 +52,13 @@ def print_report(as_json: bool, verbose: bool) -> None:
         return
     if verbose:
         for name, row in found["overloads"].items():
-            print(f"{name:60} {row['status']:9} {row.get('reason') or ' '.join(row['modes'])}")
+            print(f"{name:60} {row['status']:9} {row.get('reason') or ' '.join((*row['modes'], row['gradient']))}")
         print()
     for title, totals in found["totals"].items():
         print(f"{title}: {totals['overloads']} functional overloads, {totals['callable']} callable "
               f"({totals['in graph mode']} of them in graph mode too), {sum(totals['skipped'].values())} skipped:")
+        kinds = totals["differentiable"]
+        print(f"  gradients: {kinds['formula']} by a formula, {kinds['composite']} through their parts, "
+              f"{kinds['none']} have none in PyTorch")
         for reason, count in totals["skipped"].items():
             print(f"  {count:5}  {reason}")

@@ -13,7 +13,9 @@ from mindspore.ops.primitive import _pynative_executor
 
 from bridge import dtypes
 from bridge.arguments import Bound
-from bridge.infer import renamed, torch_call
+from bridge.infer import flat, renamed, torch_call
+from bridge.primitive import Shaped, run
+from bridge.results import arrange
 from bridge.schema import Schema
 
 
@@ -64,6 +66,20 @@ def call(bound: Bound) -> Any:
     _pynative_executor.sync()
     with torch.no_grad():
         try:
-            return _to_mindspore(torch_call(bound.schema, bound.text, [torch_view(t) for t in tensors], "cpu"))
+            results = torch_call(bound.schema, bound.text, [torch_view(t) for t in tensors], "cpu")
         except Exception as error:
             raise renamed(error, bound.schema.name) from None
+    if bound.schema.gradient != "none" and _pynative_executor.grad_flag():
+        return _differentiable(bound, tensors, results)
+    return _to_mindspore(results)
+
+
+def _differentiable(bound: Bound, tensors: list[ms.Tensor], results: Any) -> Any:
+    """The results once more, as those of a primitive, which MindSpore differentiates; their shapes are known now."""
+    if not all(kind in ("Tensor", "List[Tensor]") for kind in bound.schema.results):
+        return _to_mindspore(results)
+    specs = tuple((tuple(tensor.shape), tensor.dtype) for tensor in flat(results))
+    found = run(Shaped(bound.schema.name, bound.text, len(tensors), specs), tensors)
+    if bound.schema.results == ["Tensor"]:
+        return found[0]
+    return arrange(bound.schema.name, bound.text, found) if bound.schema.nested else found

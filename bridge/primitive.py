@@ -15,7 +15,7 @@ from mindspore.ops.primitive import _run_op, constexpr
 from bridge import bprops, dtypes, gradient, graph
 from bridge.encoding import RANDOM_MARK
 from bridge.gradient import Level
-from bridge.infer import infer_unknown
+from bridge.infer import Spec, infer_unknown
 from bridge.schema import schema
 
 LIBRARIES = pathlib.Path(__file__).parent / "lib"
@@ -89,12 +89,15 @@ class Kernel(ops.Custom):
         if "aten_dtypes" not in self.attrs and any(size < 0 for k in key for size in k[:-1]):
             raise ValueError(f"aten.{self.aten_op}: a tensor without data, of unknown shape, has no result")
         inputs = tuple((k[:-1], dtypes.to_torch(k[-1])) for k in key)
-        specs = infer_unknown(self.aten_op, self.aten_args, inputs)
+        specs = self._specs(inputs)
         shapes = tuple(shape for shape, _ in specs)
         types = tuple(TensorType(dtypes.to_mindspore(dtype)) for _, dtype in specs)
         if self.single:
             return {"shape": shapes[0], "dtype": types[0], "value": None}
         return {"shape": shapes, "dtype": types, "value": None}
+
+    def _specs(self, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+        return infer_unknown(self.aten_op, self.aten_args, inputs)
 
 
 class ATen(Kernel):
@@ -136,6 +139,27 @@ class Gradient(Kernel):
             "input_dtypes": input_dtypes,
         }  # fmt: skip
         self.bprop = bprops.make(inputs, Differentiate(name, text, level, outputs))
+
+
+class Shaped(Kernel):
+    """A differentiable overload whose results' shapes follow from data: in PyNative mode, when they are known.
+
+    Args:
+        name, text: the overload and its arguments.
+        inputs: how many tensors it takes.
+        results: shape and dtype of each result.
+    """
+
+    def __init__(self, name: str, text: str, inputs: int, results: tuple[Spec, ...]) -> None:
+        kernel_text = Level(name, text, 0, len(results)).kernel_text(inputs)
+        super().__init__(name, kernel_text, "libms_ext.so:aten_gradient", False, None)
+        self.init_attrs = {"name": name, "text": text, "inputs": inputs, "results": results}
+        self.add_prim_attr("aten_results", repr(results))
+        self.results = results
+        self.bprop = bprops.make(inputs, Differentiate(name, text, 0, 0))
+
+    def _specs(self, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+        return self.results
 
 
 class Backward(Kernel):

@@ -105,7 +105,8 @@ void BackwardBase::wants(const std::vector<at::Tensor> &inputs) {
   for (const auto &input : inputs) wants(input);
 }
 
-// As the engine does with what a node returns: summed over broadcast dimensions, in the input's dtype; undefined is zero.
+// As the engine does with what a node returns: summed over broadcast dimensions, in the input's dtype; undefined is
+// zero.
 std::vector<at::Tensor> BackwardBase::finish(const Call &c, const variable_list &gradients) const {
   std::vector<at::Tensor> finished;
   const size_t count = c.outs().size();
