@@ -77,3 +77,16 @@ bridge_announce() {
   shift
   "$@"
 }
+
+# bridge_setup_gpu NAME REQUIREMENT...: the same for a GPU. An environment at hand that has MindSpore and a CUDA build of
+# PyTorch is used as it is, with the bridge built in place; otherwise .venv is made, where pip finds PyTorch's CUDA build.
+bridge_setup_gpu() {
+  local python
+  if ! python=$(bridge_python) || ! "$python" -c 'import mindspore, torch; assert torch.version.cuda' 2>/dev/null; then
+    bridge_setup "$@"
+    return
+  fi
+  bridge_announce "building the bridge in place for $("$python" --version)" \
+    "$python" "$BRIDGE_ROOT/setup.py" --quiet build_ext --inplace || return
+  export PYTHONPATH="$BRIDGE_ROOT${PYTHONPATH:+:$PYTHONPATH}"
+}

@@ -1,5 +1,8 @@
 """Generate, compile, package: what `setup.py build_ext` does.
 
+The CUDA set is built where it can run: with a CUDA build of PyTorch, CUDA's headers and a GPU. Its shims hold no device
+code, so the C++ compiler does for it too.
+
 Generating is skipped while the generator, its data, PyTorch and Python stay the same; compiling is ninja's, which knows
 every header. Both therefore cost next to nothing when nothing changed, and no library outlives its sources.
 """
@@ -17,6 +20,7 @@ import torch
 
 ROOT = pathlib.Path(__file__).parent.parent
 TORCH = pathlib.Path(torch.__file__).parent
+MINDSPORES_ABI = ("aot_extra.cpp", "launch_error.cpp")  # these talk to MindSpore with C++ strings, in its old ABI
 GENERATED_FILES = ("operators.json", "aten.pyi", "bprops.py")
 
 
@@ -30,10 +34,29 @@ def _write_if_changed(path: pathlib.Path, text: str) -> None:
         path.write_text(text)
 
 
-def generate(folder: pathlib.Path) -> None:
+def cuda_headers() -> pathlib.Path | None:
+    """The folder of CUDA's headers: the toolkit's, or those that pip installed with PyTorch."""
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    folders = [pathlib.Path(home) / "include" for home in homes if home]
+    folders += sorted((TORCH.parent / "nvidia").glob("*/include"))
+    return next((folder for folder in folders if (folder / "cuda_runtime_api.h").exists()), None)
+
+
+def why_no_cuda() -> str:
+    """Why the CUDA set is not built here; empty if it is."""
+    if torch.version.cuda is None:
+        return f"PyTorch {torch.__version__} is a CPU build"
+    if cuda_headers() is None:
+        return "there are no CUDA headers (cuda_runtime_api.h) in CUDA_HOME or /usr/local/cuda"
+    if not torch.cuda.is_available():
+        return "PyTorch sees no GPU"
+    return ""
+
+
+def generate(folder: pathlib.Path, with_cuda: bool) -> None:
     """Write shims, table and stubs into `folder`, unless they are there already."""
     sources = sorted(p for p in (ROOT / "aten_ops").iterdir() if p.suffix in (".py", ".yaml"))
-    digest = _digest(sys.version, torch.__version__, str(TORCH), *(p.read_text() for p in sources))
+    digest = _digest(sys.version, torch.__version__, str(TORCH), str(with_cuda), *(p.read_text() for p in sources))
     stamp = folder / "stamp"
     if stamp.exists() and stamp.read_text() == digest:
         return
@@ -43,10 +66,11 @@ def generate(folder: pathlib.Path) -> None:
     fresh = folder.with_suffix(".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
-    operators = model.operators("CPU")
-    shims.write(operators, "CPU", fresh)
-    backward.write(operators, "CPU", fresh)
-    tables.write(operators, None, fresh)
+    operators = {key: model.operators(key) for key in (("CPU", "CUDA") if with_cuda else ("CPU",))}
+    for key, selected in operators.items():
+        shims.write(selected, key, fresh)
+        backward.write(selected, key, fresh)
+    tables.write(operators["CPU"], operators.get("CUDA"), fresh)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         if not (fresh / old.name).exists():
@@ -57,7 +81,7 @@ def generate(folder: pathlib.Path) -> None:
     stamp.write_text(digest)
 
 
-def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str) -> str:
+def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, with_cuda: bool) -> str:
     printed = subprocess.run([compiler, "--version"], check=True, text=True, capture_output=True).stdout
     version = printed.splitlines()[0]
     includes = (TORCH / "include", TORCH / "include" / "torch" / "csrc" / "api" / "include")
@@ -67,48 +91,61 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str) -
         f"includes = -I{ROOT / 'ms_ext'} {' '.join(f'-isystem {folder}' for folder in includes)}",
         "flags = -std=c++20 -O1 -fPIC -Wall",
         "rule compile",
-        "  command = $cxx $flags $includes -MD -MF $out.d -c $in -o $out",
+        "  command = $cxx -x c++ $flags $includes -MD -MF $out.d -c $in -o $out",
         "  depfile = $out.d",
         "  deps = gcc",
         "  description = compile $in",
         "rule link",
         f"  command = $cxx -shared $in -o $out -L{TORCH / 'lib'} -L{objects} $libraries -ltorch_cpu -lc10 "
-        "-Wl,-rpath,'$$ORIGIN' -Wl,--no-undefined",
+        "-Wl,-rpath,'$$ORIGIN'",
         "  description = link $out",
     ]
 
-    def library(name: str, sources: list[pathlib.Path], libraries: str = "", needs: str = "") -> None:
+    def library(name: str, sources: list[pathlib.Path], libraries: str, needs: str = "", flags: str = "") -> None:
         built = []
         for source in sources:
-            target = objects / f"{source.stem}.o"
+            target = objects / name.removesuffix(".so") / f"{source.stem}.o"
             built.append(str(target))
-            lines.append(f"build {target}: compile {source}")
-            if source.name == "aot_extra.cpp":  # MindSpore's string ABI, see the file
-                lines.append("  flags = $flags -D_GLIBCXX_USE_CXX11_ABI=0")
+            abi = " -D_GLIBCXX_USE_CXX11_ABI=0" if source.name in MINDSPORES_ABI else ""
+            lines.extend((f"build {target}: compile {source}", f"  flags = $flags{flags}{abi}"))
         lines.append(f"build {objects / name}: link {' '.join(built)}{f' | {objects / needs}' if needs else ''}")
         lines.append(f"  libraries = {libraries}")
 
-    library("libms_ext.so", sorted((ROOT / "ms_ext").glob("*.cpp")))
-    library("libaten_cpu.so", sorted(generated.glob("*.cpp")), "-lms_ext", "libms_ext.so")
+    ms_ext = ROOT / "ms_ext"
+    complete = "-Wl,--no-undefined"
+    library("libms_ext.so", sorted(ms_ext.glob("*.cpp")), complete)
+    library("libaten_cpu.so", sorted(generated.glob("*.cpp")), f"-lms_ext {complete}", "libms_ext.so")
+    if with_cuda:
+        flags = f" -DMS_EXT_CUDA -isystem {cuda_headers()}"
+        cuda = "-lms_ext -ltorch_cuda -lc10_cuda"  # which bring the CUDA runtime
+        library("libms_ext_cuda.so", [ms_ext / "cuda.cu", ms_ext / "gradient.cpp"], cuda, "libms_ext.so", flags)
+        shims = sorted(generated.glob("*.cu"))
+        library("libaten_cuda.so", shims, f"-lms_ext_cuda {cuda}", "libms_ext_cuda.so", flags)
     return "\n".join(lines) + "\n"
 
 
-def compile_libraries(generated: pathlib.Path, objects: pathlib.Path, jobs: int) -> list[pathlib.Path]:
+def compile_libraries(
+    generated: pathlib.Path, objects: pathlib.Path, jobs: int, with_cuda: bool
+) -> list[pathlib.Path]:
     """Bring the libraries up to date; ninja prints its progress."""
     compiler = os.environ.get("CXX", "g++")
-    _write_if_changed(objects / "build.ninja", _ninja_file(generated, objects, compiler))
+    _write_if_changed(objects / "build.ninja", _ninja_file(generated, objects, compiler, with_cuda))
     command = [str(pathlib.Path(ninja.BIN_DIR) / "ninja"), "-C", str(objects), f"-j{jobs}"]
     if subprocess.run(command).returncode:
         raise SystemExit("bridge: compiling the shims failed; the first error is above")
-    return sorted(objects.glob("*.so"))
+    names = ("libms_ext.so", "libaten_cpu.so", "libms_ext_cuda.so", "libaten_cuda.so")
+    return [objects / name for name in names[: 4 if with_cuda else 2]]
 
 
 def build(destination: pathlib.Path, jobs: int = 2) -> None:
     """Put libraries, headers, table and stubs into the package folder `destination`."""
     work = ROOT / "build" / f"py{sys.version_info.major}{sys.version_info.minor}-torch{torch.__version__}"
     generated, objects = work / "generated", work / "objects"
-    generate(generated)
-    libraries = compile_libraries(generated, objects, jobs)
+    reason = why_no_cuda()
+    if reason:
+        print(f"CUDA operators are left out: {reason}", flush=True)
+    generate(generated, not reason)
+    libraries = compile_libraries(generated, objects, jobs, not reason)
     for folder, files in (
         ("lib", libraries),
         ("include", sorted((ROOT / "ms_ext").glob("*.h"))),

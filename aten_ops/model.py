@@ -13,10 +13,11 @@ import torch
 import torchgen
 import yaml
 from torchgen.api.autograd import DifferentiabilityInfo, match_differentiability_info
-from torchgen.gen import parse_native_yaml
+from torchgen.gen import ParsedYaml, parse_native_yaml
 from torchgen.model import (
     BaseTy,
     BaseType,
+    DispatchKey,
     FunctionSchema,
     ListType,
     NativeFunction,
@@ -126,14 +127,30 @@ class Skips:
 
 
 def has_kernel(function: NativeFunction, key: str) -> bool:
-    return torch._C._dispatch_has_computed_kernel_for_dispatch_key(f"aten::{function.func.name}", key)
+    """Whether PyTorch runs the function on "CPU" or "CUDA".
+
+    For CPU the installed PyTorch says so; for CUDA its declarations do, which are the same in a CPU build.
+    """
+    if key == "CPU":
+        return torch._C._dispatch_has_computed_kernel_for_dispatch_key(f"aten::{function.func.name}", key)
+    kernels = _parsed().backend_indices[DispatchKey.parse(key)]
+    return (
+        function.has_composite_kernel
+        or kernels.has_kernel(function)
+        or (function.structured_delegate is not None and function.structured_delegate in kernels.index)
+    )
+
+
+@functools.cache
+def _parsed() -> ParsedYaml:
+    native = pathlib.Path(torchgen.__file__).parent / "packaged" / "ATen" / "native"
+    return parse_native_yaml(str(native / "native_functions.yaml"), str(native / "tags.yaml"))
 
 
 @functools.cache
 def native_functions() -> tuple[NativeFunction, ...]:
     """Every function of the installed PyTorch, the generated ones (out= and *_copy variants) included."""
-    native = pathlib.Path(torchgen.__file__).parent / "packaged" / "ATen" / "native"
-    return tuple(parse_native_yaml(str(native / "native_functions.yaml"), str(native / "tags.yaml")).native_functions)
+    return tuple(_parsed().native_functions)
 
 
 @functools.cache

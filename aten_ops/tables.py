@@ -111,8 +111,9 @@ def stubs(operators: list[Operator]) -> str:
     ]
     for name, overloads in sorted(packets.items()):
         for operator in overloads:
-            text.append(f"class _Overload_{operator.symbol}:\n{_method(operator, False)}\n")
-        text.append(f"class _Packet_{name}:\n")
+            on_cpu = f"    on_cpu: _Overload_{operator.symbol}\n"
+            text.append(f"class _Overload_{operator.symbol}:\n{_method(operator, False)}{on_cpu}\n")
+        text.append(f"class _Packet_{name}:\n    on_cpu: _Packet_{name}\n")
         text += [_method(operator, len(overloads) > 1) for operator in overloads]
         for operator in overloads:
             overload = operator.function.func.name.overload_name or "default"
@@ -147,5 +148,6 @@ def bprops() -> str:
 
 def write(cpu: list[Operator], cuda: list[Operator] | None, folder: pathlib.Path) -> None:
     (folder / "operators.json").write_text(json.dumps(tables(cpu, cuda), indent=0))
-    (folder / "aten.pyi").write_text(stubs(cpu))
+    callable_on_cpu = {op.name for op in cpu if not op.reason}
+    (folder / "aten.pyi").write_text(stubs(cpu + [op for op in cuda or [] if op.name not in callable_on_cpu]))
     (folder / "bprops.py").write_text(bprops())

@@ -1,6 +1,7 @@
 """Operators that cannot be a primitive: PyTorch runs them at once, on views of MindSpore's memory, in PyNative mode.
 
-They are those whose result is a Python value, or has a shape that depends on the data.
+They are those whose result is a Python value, or has a shape that depends on the data. Where MindSpore has to own the
+results' memory (on a GPU, or to differentiate), a primitive computes them again, now that their shapes are known.
 """
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import mindspore as ms
 import torch
 from mindspore.ops.primitive import _pynative_executor
 
-from bridge import dtypes
+from bridge import devices, dtypes
 from bridge.arguments import Bound
 from bridge.infer import flat, renamed, torch_call
 from bridge.primitive import Shaped, run
@@ -27,7 +28,7 @@ def reason(op: Schema) -> str:
 
 
 def torch_view(tensor: ms.Tensor) -> torch.Tensor:
-    """A PyTorch tensor on the memory of a MindSpore tensor of the same shape; the data is not copied.
+    """A PyTorch tensor on the memory of a MindSpore tensor, on whichever device that is; the data is not copied.
 
     The caller keeps `tensor` alive, and has waited for MindSpore to compute it.
     """
@@ -38,8 +39,23 @@ def torch_view(tensor: ms.Tensor) -> torch.Tensor:
     address = tensor.data_ptr()
     if not address:
         raise RuntimeError("a tensor has an initializer that has not run: call its init_data() first")
-    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    size = count * dtype.itemsize
+    if devices.target() == "GPU" and devices.has_cuda_set():
+        device = devices.load(devices.SHARED["GPU"]).ms_ext_device_of(ctypes.c_void_p(address))
+        if device >= 0:
+            data = torch.as_tensor(_CudaMemory(address, size), device=f"cuda:{device}")
+            return data.view(dtype).view(tensor.shape)
+    memory = (ctypes.c_char * size).from_address(address)
     return torch.frombuffer(memory, dtype=dtype).view(tensor.shape)
+
+
+class _CudaMemory:
+    """Some bytes of CUDA memory, in the form in which PyTorch takes them from other libraries."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3, "strides": None,
+        }  # fmt: skip
 
 
 def from_torch(tensor: torch.Tensor) -> ms.Tensor:
@@ -60,26 +76,38 @@ def _to_mindspore(value: Any) -> Any:
     return value
 
 
-def call(bound: Bound) -> Any:
-    """Run the bound call and return its results: tensors, Python values, or a tuple of them."""
+def call(bound: Bound, device: str) -> Any:
+    """Run the bound call by PyTorch's kernel for `device` ("CPU" or "GPU").
+
+    Returns its results: tensors, Python values, or a tuple of them.
+    """
     tensors = [tensor.contiguous() for tensor in bound.tensors]
-    _pynative_executor.sync()
+    _wait()
+    torch_device = "cuda" if device == "GPU" else "cpu"
     with torch.no_grad():
         try:
-            results = torch_call(bound.schema, bound.text, [torch_view(t) for t in tensors], "cpu")
+            views = [torch_view(tensor).to(torch_device) for tensor in tensors]
+            results = torch_call(bound.schema, bound.text, views, torch_device)
         except Exception as error:
             raise renamed(error, bound.schema.name) from None
-    if bound.schema.gradient != "none" and _pynative_executor.grad_flag():
-        return _differentiable(bound, tensors, results)
+    only_tensors = all(kind in ("Tensor", "List[Tensor]") for kind in bound.schema.results)
+    differentiable = bound.schema.gradient != "none" and _pynative_executor.grad_flag()
+    if only_tensors and bound.schema.results and (device == "GPU" or differentiable):
+        return _compute_again(bound, device, tensors, results)
     return _to_mindspore(results)
 
 
-def _differentiable(bound: Bound, tensors: list[ms.Tensor], results: Any) -> Any:
-    """The results once more, as those of a primitive, which MindSpore differentiates; their shapes are known now."""
-    if not all(kind in ("Tensor", "List[Tensor]") for kind in bound.schema.results):
-        return _to_mindspore(results)
+def _wait() -> None:
+    """Until MindSpore has computed what it was asked for."""
+    _pynative_executor.sync()
+    if devices.target() != "CPU":
+        ms.runtime.synchronize()
+
+
+def _compute_again(bound: Bound, device: str, tensors: list[ms.Tensor], results: Any) -> Any:
+    """The results once more, as those of a primitive, on MindSpore's memory."""
     specs = tuple((tuple(tensor.shape), tensor.dtype) for tensor in flat(results))
-    found = run(Shaped(bound.schema.name, bound.text, len(tensors), specs), tensors)
+    found = run(Shaped(bound.schema.name, bound.text, device, len(tensors), specs), tensors)
     if bound.schema.results == ["Tensor"]:
         return found[0]
     return arrange(bound.schema.name, bound.text, found) if bound.schema.nested else found

@@ -84,7 +84,7 @@ def infer(name: str, text: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
                 found = _run(op, text, inputs, "meta")
                 return _run(op, text, inputs, "cpu") if op.packet in WRONG_ON_META else found
             except NotImplementedError:  # no meta kernel
-                return _run(op, text, inputs, "cpu")
+                return _run(op, text, inputs, "cpu" if "CPU" in op.devices else "cuda")
             except RuntimeError as error:
                 if "data is not allocated yet" not in str(error):  # a composite that reads values
                     raise

@@ -10,7 +10,7 @@ from mindspore.ops._primitive_cache import _get_cache_prim
 from mindspore.ops.functional import isconstant
 from mindspore.ops.primitive import constexpr
 
-from bridge import dtypes, eager
+from bridge import devices, dtypes, eager
 from bridge.arguments import Bound, TensorMark, resolve
 from bridge.primitive import ATen, run
 from bridge.results import arrange, places
@@ -27,16 +27,19 @@ _VARIABLE = "\0variable"
 class Operator:
     """An ATen operator by name, or one of its overloads.
 
-    `aten.add` resolves its overload from the arguments as PyTorch does; `aten.add.Tensor` is that overload.
+    `aten.add` resolves its overload from the arguments as PyTorch does; `aten.add.Tensor` is that overload. On
+    MindSpore's GPU both run PyTorch's CUDA kernel where there is one; `aten.add.on_cpu` and `aten.add.Tensor.on_cpu`
+    run its CPU kernel.
 
     Raises:
         TypeError: the arguments fit no overload.
         ValueError, IndexError, RuntimeError: PyTorch refuses the shapes, dtypes or values, in its own words.
     """
 
-    def __init__(self, name: str, names: tuple[str, ...]) -> None:
+    def __init__(self, name: str, names: tuple[str, ...], wants_cpu: bool = False) -> None:
         self.name = name
         self.names = names
+        self.wants_cpu = wants_cpu
         self._schemas: list[Schema] | None = None
         self._plans: dict[Any, Any] = {}
         # Python calls an object through its class; MindSpore's compiler asks the object itself for its __call__.
@@ -44,7 +47,13 @@ class Operator:
         self.__dict__["__ms_class__"] = True  # what ms.jit_class sets
         if len(names) > 1 or "." not in name:
             for full in names:
-                self.__dict__[full.partition(".")[2] or "default"] = Operator(full, (full,)) if len(names) > 1 else self
+                overload = Operator(full, (full,), wants_cpu) if len(names) > 1 else self
+                self.__dict__[full.partition(".")[2] or "default"] = overload
+
+    @functools.cached_property
+    def on_cpu(self) -> Operator:
+        """The same operator, by PyTorch's CPU kernel whatever MindSpore's device is."""
+        return Operator(self.name, self.names, wants_cpu=True)
 
     @property
     def schemas(self) -> list[Schema]:
@@ -78,9 +87,10 @@ class Operator:
 
     def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any) -> Any:
         bound = resolve(self.name, self.schemas, args, kwargs)
+        device = devices.place(bound.schema, self.wants_cpu)
         if bound.schema.shim is None:
-            return eager.call(bound)
-        primitive = ATen(bound.schema.name, bound.text)
+            return eager.call(bound, device)
+        primitive = ATen(bound.schema.name, bound.text, device)
         arrange = _arranger(bound)
         if bound.reusable:
             if len(self._plans) >= _MAX_PLANS:
@@ -115,9 +125,9 @@ class Operator:
                 marks = (*marks, items)
             else:
                 marks = (*marks, value if isconstant(value) else _VARIABLE)
-        bound = _bind_in_graph(self.name, self.names, marks, names, types)
-        results = _get_cache_prim(ATen)(bound[0], bound[1], bound[2])(*tensors)
-        if not bound[3]:
+        bound = _bind_in_graph(self.name, self.names, self.wants_cpu, marks, names, types)
+        results = _get_cache_prim(ATen)(bound[0], bound[1], bound[2], bound[3])(*tensors)
+        if not bound[4]:
             return results
         arranged = ()
         for place in _places_in_graph(bound[0], bound[1], len(results)):
@@ -176,9 +186,15 @@ def _unmarked(value: Any) -> Any:
 
 @constexpr
 def _bind_in_graph(
-    name: str, names: tuple[str, ...], marks: tuple[Any, ...], keywords: tuple[str, ...], types: tuple[Any, ...]
+    name: str,
+    names: tuple[str, ...],
+    wants_cpu: bool,
+    marks: tuple[Any, ...],
+    keywords: tuple[str, ...],
+    types: tuple[Any, ...],
 ) -> Any:
-    """While MindSpore compiles: overload, argument text, the tensors' dtypes, whether the results need arranging."""
+    """While MindSpore compiles: overload, argument text, device, the tensors' dtypes, whether the results need
+    arranging."""
     values = [_unmarked(mark) for mark in marks]
     split = len(values) - len(keywords)
     kwargs = dict(zip(keywords, values[split:], strict=True))
@@ -186,7 +202,8 @@ def _bind_in_graph(
     if bound.schema.shim is None:
         raise RuntimeError(f"aten.{bound.schema.name} works in PyNative mode only: {eager.reason(bound.schema)}")
     input_dtypes = dtypes.names(types)
-    return bound.schema.name, bound.text, input_dtypes, bound.schema.nested
+    device = devices.place(bound.schema, wants_cpu)
+    return bound.schema.name, bound.text, device, input_dtypes, bound.schema.nested
 
 
 _places_in_graph = constexpr(places)

@@ -1,8 +1,6 @@
 """The MindSpore primitives: an ATen overload with given non-tensor arguments, and gradients of it."""
 from __future__ import annotations
 
-import ctypes
-import pathlib
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -12,19 +10,17 @@ from mindspore._c_expression.typing import TensorType
 from mindspore.ops._primitive_cache import _get_cache_prim
 from mindspore.ops.primitive import _run_op, constexpr
 
-from bridge import bprops, dtypes, gradient, graph
+from bridge import bprops, devices, dtypes, gradient, graph
+from bridge.devices import LIBRARIES, SHARED, SHIMS
 from bridge.encoding import RANDOM_MARK
 from bridge.gradient import Level
 from bridge.infer import Spec, infer_unknown
 from bridge.schema import schema
 
-LIBRARIES = pathlib.Path(__file__).parent / "lib"
 _MAX_INFERRED = 4096
 
-# MindSpore's kernels close their library when they go; held here, they stay loaded for the next ones.
-_shared = ctypes.CDLL(str(LIBRARIES / "libms_ext.so"))
-_kernels = ctypes.CDLL(str(LIBRARIES / "libaten_cpu.so"))
-graph.install(_shared)
+graph.install(devices.load(SHARED["CPU"]))
+devices.load(SHIMS["CPU"])
 
 
 def _element_type(dtype: Any) -> Any:
@@ -59,15 +55,20 @@ class Kernel(ops.Custom):
         name: what infers and what errors are about: an overload, as in "add.Tensor", or a gradient of one.
         text: the non-tensor arguments (bridge/encoding.py).
         function: where the kernel is, as "library.so:symbol".
+        device: "GPU" if it is a CUDA kernel, else "CPU".
         single: whether the result is one tensor rather than a tuple.
         input_dtypes: in graph mode, the names of the inputs' dtypes; shapes are then inferred in C++ (bridge/graph.py),
             which can leave dimensions unknown. PyNative mode infers by `__infer__` alone, which costs less.
     """
 
-    def __init__(self, name: str, text: str, function: str, single: bool, input_dtypes: str | None) -> None:
+    def __init__(
+        self, name: str, text: str, function: str, device: str, single: bool, input_dtypes: str | None
+    ) -> None:
         infer_shape = _unused if input_dtypes is None else None
         super().__init__(f"{LIBRARIES / function}", infer_shape, _unused, "aot")
         self.single = single
+        if device != devices.target():
+            self.set_device(device)  # MindSpore moves the data
         self.add_prim_attr("aten_op", name)
         self.add_prim_attr("aten_args", text)
         if input_dtypes is not None:
@@ -105,18 +106,18 @@ class ATen(Kernel):
 
     Args:
         name: the overload, as in "add.Tensor".
-        text, input_dtypes: see Kernel.
+        text, device, input_dtypes: see Kernel.
     """
 
-    def __init__(self, name: str, text: str, input_dtypes: str | None = None) -> None:
+    def __init__(self, name: str, text: str, device: str, input_dtypes: str | None = None) -> None:
         op = schema(name)
         single = op.results == ["Tensor"] and not text.endswith(RANDOM_MARK)
-        super().__init__(name, text, f"libaten_cpu.so:aten_{op.shim}", single, input_dtypes)
-        self.init_attrs = {"name": name, "text": text, "input_dtypes": input_dtypes}
+        super().__init__(name, text, f"{SHIMS[device]}:aten_{op.shim}", device, single, input_dtypes)
+        self.init_attrs = {"name": name, "text": text, "device": device, "input_dtypes": input_dtypes}
         if op.random:
             self.add_prim_attr("side_effect_hidden", True)  # two draws are two draws, even with equal arguments
         inputs = gradient.op_inputs(text) - text.endswith(RANDOM_MARK)
-        self.bprop = bprops.make(inputs, Differentiate(name, text, 0, 0))
+        self.bprop = bprops.make(inputs, Differentiate(name, text, device, 0, 0))
 
 
 class Gradient(Kernel):
@@ -124,21 +125,22 @@ class Gradient(Kernel):
 
     Args:
         name, text: the overload and its arguments.
+        device, input_dtypes: see Kernel.
         level, outputs: see bridge.gradient.Level.
         inputs: how many tensors it takes.
-        input_dtypes: see Kernel.
     """
 
     def __init__(
-        self, name: str, text: str, level: int, outputs: int, inputs: int, input_dtypes: str | None = None
+        self, name: str, text: str, device: str, level: int, outputs: int, inputs: int, input_dtypes: str | None = None
     ) -> None:
         kernel_text = Level(name, text, level, outputs).kernel_text(inputs)
-        super().__init__(gradient.PREFIX + name, kernel_text, "libms_ext.so:aten_gradient", False, input_dtypes)
+        function = f"{SHARED[device]}:aten_gradient"
+        super().__init__(gradient.PREFIX + name, kernel_text, function, device, False, input_dtypes)
         self.init_attrs = {
-            "name": name, "text": text, "level": level, "outputs": outputs, "inputs": inputs,
+            "name": name, "text": text, "device": device, "level": level, "outputs": outputs, "inputs": inputs,
             "input_dtypes": input_dtypes,
         }  # fmt: skip
-        self.bprop = bprops.make(inputs, Differentiate(name, text, level, outputs))
+        self.bprop = bprops.make(inputs, Differentiate(name, text, device, level, outputs))
 
 
 class Shaped(Kernel):
@@ -146,17 +148,18 @@ class Shaped(Kernel):
 
     Args:
         name, text: the overload and its arguments.
+        device: see Kernel.
         inputs: how many tensors it takes.
         results: shape and dtype of each result.
     """
 
-    def __init__(self, name: str, text: str, inputs: int, results: tuple[Spec, ...]) -> None:
+    def __init__(self, name: str, text: str, device: str, inputs: int, results: tuple[Spec, ...]) -> None:
         kernel_text = Level(name, text, 0, len(results)).kernel_text(inputs)
-        super().__init__(name, kernel_text, "libms_ext.so:aten_gradient", False, None)
-        self.init_attrs = {"name": name, "text": text, "inputs": inputs, "results": results}
+        super().__init__(name, kernel_text, f"{SHARED[device]}:aten_gradient", device, False, None)
+        self.init_attrs = {"name": name, "text": text, "device": device, "inputs": inputs, "results": results}
         self.add_prim_attr("aten_results", repr(results))
         self.results = results
-        self.bprop = bprops.make(inputs, Differentiate(name, text, 0, 0))
+        self.bprop = bprops.make(inputs, Differentiate(name, text, device, 0, 0))
 
     def _specs(self, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
         return self.results
@@ -169,21 +172,23 @@ class Backward(Kernel):
 
     Args:
         name, text: the overload and its arguments.
+        device, input_dtypes: see Kernel.
         results: how many results the overload has.
-        input_dtypes: see Kernel.
     """
 
-    def __init__(self, name: str, text: str, results: int, input_dtypes: str | None = None) -> None:
+    def __init__(self, name: str, text: str, device: str, results: int, input_dtypes: str | None = None) -> None:
         op = schema(name)
         assert op.backward is not None
         uses_results = op.backward["uses_results"]
         kernel_text = gradient.backward_text(text, results, uses_results, op.backward["tracked"])
-        function = f"libaten_cpu.so:aten_{op.shim}_derivative"
-        super().__init__(gradient.BACKWARD_PREFIX + name, kernel_text, function, False, input_dtypes)
-        self.init_attrs = {"name": name, "text": text, "results": results, "input_dtypes": input_dtypes}
+        function = f"{SHIMS[device]}:aten_{op.shim}_derivative"
+        super().__init__(gradient.BACKWARD_PREFIX + name, kernel_text, function, device, False, input_dtypes)
+        self.init_attrs = {
+            "name": name, "text": text, "device": device, "results": results, "input_dtypes": input_dtypes,
+        }  # fmt: skip
         inputs = gradient.op_inputs(text)
         dropped = (inputs, inputs + results * uses_results)
-        self.bprop = bprops.make(dropped[1] + results, Differentiate(name, text, 1, results, dropped))
+        self.bprop = bprops.make(dropped[1] + results, Differentiate(name, text, device, 1, results, dropped))
 
 
 def _differentiable(dtype: Any) -> bool:
@@ -217,14 +222,18 @@ class Differentiate:
 
     Args:
         name, text: the overload and its arguments.
+        device: where the kernel runs, and so where its gradient does.
         level: 0 for the bprop of the overload, n for that of its gradient of level n.
         outputs: at level 1 and above, how many results the overload has.
         dropped: the range of inputs that the gradient above does not take: results that a backward shim was given.
     """
 
-    def __init__(self, name: str, text: str, level: int, outputs: int, dropped: tuple[int, int] = (0, 0)) -> None:
+    def __init__(
+        self, name: str, text: str, device: str, level: int, outputs: int, dropped: tuple[int, int] = (0, 0)
+    ) -> None:
         self.name = name
         self.text = text
+        self.device = device
         self.level = level
         self.outputs = outputs
         self.first, self.last = dropped
@@ -261,8 +270,8 @@ class Differentiate:
 
     def _primitive(self, outputs: int, inputs: int) -> Kernel:
         if self.by_formula:
-            return Backward(self.name, self.text, outputs)
-        return Gradient(self.name, self.text, self.level + 1, outputs, inputs)
+            return Backward(self.name, self.text, self.device, outputs)
+        return Gradient(self.name, self.text, self.device, self.level + 1, outputs, inputs)
 
     def _call_in_graph(self, inputs, out, dout):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         cotangents = dout if isinstance(dout, tuple) else (dout,)
@@ -285,10 +294,10 @@ class Differentiate:
                 results = (*results, ops.zeros_like(x))
             return results
         if self.by_formula:
-            found = _get_cache_prim(Backward)(self.name, self.text, outputs, plan[0])(*tensors)
+            found = _get_cache_prim(Backward)(self.name, self.text, self.device, outputs, plan[0])(*tensors)
         else:
             found = _get_cache_prim(Gradient)(
-                self.name, self.text, self.level + 1, outputs, len(tensors), plan[0]
+                self.name, self.text, self.device, self.level + 1, outputs, len(tensors), plan[0]
             )(*tensors)  # fmt: skip
         for x, i in zip(kept, plan[1]):  # noqa: B905  # the compiler's zip has no strict
             results = (*results, ops.zeros_like(x)) if i < 0 else (*results, found[i])

@@ -3,16 +3,15 @@
 // A kernel of level n is the gradient of the kernel of level n - 1, where level 0 is the overload itself. Its inputs
 // are those of level n - 1 followed by a cotangent for each output of level n - 1; its outputs are the gradients of the
 // differentiable (floating or complex) inputs of level n - 1.
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <mutex>
 #include <stdexcept>
 
+#include "random_state.h"
 #include "shim.h"
 
 namespace ms_ext {
@@ -121,25 +120,6 @@ void flatten(const c10::IValue &value, Tensors &tensors) {
     for (const at::Tensor &tensor : value.toTensorList()) tensors.push_back(tensor);
   }
 }
-
-// Draws again what the forward call drew, and leaves the generator as it was.
-class Redraw {
- public:
-  explicit Redraw(const at::Tensor &state)
-      : generator_(at::detail::getDefaultCPUGenerator()), lock_(generator_.mutex()), before_(generator_.get_state()) {
-    generator_.set_state(state.clone());
-    lock_.unlock();
-  }
-  ~Redraw() {
-    lock_.lock();
-    generator_.set_state(before_);
-  }
-
- private:
-  at::Generator generator_;
-  std::unique_lock<std::mutex> lock_;
-  at::Tensor before_;
-};
 
 class gradient_shim {
  public:
@@ -283,4 +263,8 @@ class gradient_shim {
 }  // namespace ms_ext
 
 using ms_ext::gradient_shim;
+#ifdef MS_EXT_CUDA
+MS_EXT_CUDA_SHIM_TUPLE(gradient)
+#else
 MS_EXT_CPU_SHIM_TUPLE(gradient)
+#endif

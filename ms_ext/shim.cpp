@@ -1,14 +1,14 @@
 #include "shim.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
 #include <pmmintrin.h>
 #include <xmmintrin.h>
 
 #include <atomic>
-#include <mutex>
 #include <stdexcept>
+
+#include "random_state.h"
 
 namespace ms_ext {
 
@@ -99,21 +99,19 @@ class WithDenormals {
 
 }  // namespace
 
-int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *, void *extra) {
-  const WithDenormals with_denormals;
+void launch(c10::Device device, int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,
+            void *extra) {
   try {
     const auto &kernel = static_cast<const Kernel &>(*ms_ext_kernel_data(extra));
     // MindSpore differentiates; ATen's own autograd and view tracking would only cost time.
     std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd;
     if (!kernel.uses_autograd) below_autograd.emplace();
-    auto tensors = get_torch_tensors(nparam, params, ndims, shapes, dtypes, c10::kCPU);
+    auto tensors = get_torch_tensors(nparam, params, ndims, shapes, dtypes, device);
     if (kernel.saves_random_state) {
-      at::Generator generator = at::detail::getDefaultCPUGenerator();
-      const std::lock_guard<std::mutex> lock(generator.mutex());
-      tensors.back().copy_(generator.get_state());
+      save_random_state(tensors.back());
       tensors.pop_back();
     }
-    Call call(std::move(tensors), kernel.inputs, c10::kCPU);
+    Call call(std::move(tensors), kernel.inputs, device);
     kernel(call);
     call.check_outputs(params, shapes, ndims);
   } catch (const c10::Error &error) {
@@ -121,6 +119,11 @@ int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const ch
   } catch (const std::exception &error) {
     throw std::runtime_error("aten." + read_attribute(extra, "aten_op") + ": " + error.what());
   }
+}
+
+int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *, void *extra) {
+  const WithDenormals with_denormals;
+  launch(c10::kCPU, nparam, params, ndims, shapes, dtypes, extra);
   return 0;
 }
 

@@ -106,6 +106,12 @@ int init(void *extra) {
   return 0;
 }
 
+// One launch on `device`, for which the caller has made everything ready. Throws std::runtime_error with the operator's
+// name and PyTorch's message.
+void launch(c10::Device device, int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,
+            void *extra);
+
+// What a shim hands its launch to: with the CPU's floating-point mode, or on MindSpore's CUDA stream (cuda.cu).
 int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream, void *extra);
 int launch_cuda(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream,
                 void *extra);

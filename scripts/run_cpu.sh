@@ -3,4 +3,4 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../env.sh"
 bridge_setup demo scikit-learn
-exec python "$BRIDGE_ROOT/scripts/demo_cpu.py"
+exec python "$BRIDGE_ROOT/scripts/demo.py"

@@ -2,31 +2,14 @@
 
     python tests/test_cpu_op.py grid_sampler_2d
     python tests/test_cpu_op.py add.Tensor layer_norm 'upsample_*'
-
-The samples are PyTorch's own (OpInfo) and, for what those do not reach, the ones in samples.py.
 """
 
 from __future__ import annotations
 
-import argparse
-import difflib
-import functools
-import itertools
 import sys
-from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
-
-import conformance
-
-MODES = ("pynative", "graph")
-DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
-MOST_CALLS = {"pynative": 50, "graph": 3}  # a graph takes a good part of a second to compile
+from per_op import MODES, assert_bits_are_pytorchs, main
 
 # One of each kind: composite, several results, a list of tensors, optional tensors, reduction, random, factory, view.
 TESTED = (
@@ -35,70 +18,11 @@ TESTED = (
 )  # fmt: skip
 
 
-def likeness(op: str, entry: Any) -> float:
-    """How alike the operator's name and that of an OpInfo row are; the row of the same name is the likeliest."""
-    names = [entry.name, *(alias.name for alias in entry.aliases)]
-    packet = op.partition(".")[0]
-    return max(difflib.SequenceMatcher(None, packet, name.rpartition(".")[2]).ratio() for name in names)
-
-
-@functools.cache
-def calls(op: str) -> list[conformance.Call]:
-    """The recorded calls of one OpInfo row that reaches the operator, or our own samples of it.
-
-    Recording every row takes about a minute, so those with a similar name come first and the first that has calls ends
-    the search.
-    """
-    options = conformance.Options(ops=(op,), backward_calls="backward" in op)
-    rows = conformance.opinfo_entries()
-    order = sorted(range(len(rows)), key=lambda i: -likeness(op, rows[i]))
-    likeliest, others = order[:8], order[8:]
-    for dtype, source in itertools.chain(
-        itertools.product(DTYPES, [*likeliest, None]), itertools.product(DTYPES, others)
-    ):
-        recorded = conformance.record_source(source, conformance.Recorder(), dtype, options)
-        found = [call for call in recorded if options.selects(call.overload)]
-        if found:
-            return found
-    return []
-
-
-@functools.cache
-def runner(mode: str) -> conformance.Runner:
-    return conformance.Runner(mode)
-
-
-def outcomes(op: str, mode: str) -> list[conformance.Outcome]:
-    """One verdict for each call, on at most MOST_CALLS of them, spread over all."""
-    recorded = calls(op)
-    step = max(1, len(recorded) // MOST_CALLS[mode])
-    return [runner(mode).judge(call, runner(mode).check_forward) for call in recorded[::step][: MOST_CALLS[mode]]]
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("op", TESTED)
 def test_bits_are_pytorchs(op: str, mode: str) -> None:
-    found = outcomes(op, mode)
-    assert [outcome for outcome in found if outcome.status not in (conformance.PASSED, conformance.SKIPPED)] == []
-    assert conformance.PASSED in {outcome.status for outcome in found}, f"no call was compared: {found}"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("ops", nargs="+", help="names of operators or overloads, or patterns")
-    good = True
-    for op in parser.parse_args().ops:
-        for mode in MODES:
-            found = outcomes(op, mode)
-            counts = Counter(outcome.status for outcome in found)
-            text = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no samples"
-            print(f"{op:30} {mode:10} {text}", flush=True)
-            for outcome in found:
-                if outcome.status != conformance.PASSED:
-                    print(f"    {outcome.status}: {outcome.cause}\n        {outcome.key:.200}")
-            good &= bool(found) and not counts[conformance.FAILED]
-    return 0 if good else 1
+    assert_bits_are_pytorchs(op, mode, "CPU")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__ or "", "CPU"))

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""PyTorch operators inside MindSpore, on CPU: one call, and then a classifier of handwritten digits."""
+"""PyTorch operators inside MindSpore, on CPU or GPU: one call, and then a classifier of handwritten digits."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 
 import mindspore as ms
@@ -58,15 +59,15 @@ class Classifier(nn.Cell):
 
 
 def in_pytorch(
-    images: np.ndarray, filters: np.ndarray, shear: np.ndarray, logits: np.ndarray
+    images: np.ndarray, filters: np.ndarray, shear: np.ndarray, logits: np.ndarray, device: str
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """What PyTorch computes around the MindSpore layer, whose result is given."""
-    x = torch.from_numpy(images)
-    grid = torch.nn.functional.affine_grid(torch.from_numpy(shear), list(x.shape), align_corners=False)
+    x = torch.from_numpy(images).to(device)
+    grid = torch.nn.functional.affine_grid(torch.from_numpy(shear).to(device), list(x.shape), align_corners=False)
     straight = torch.nn.functional.grid_sample(x, grid, align_corners=False)
-    filtered = torch.nn.functional.conv2d(straight, torch.from_numpy(filters), padding=1).relu()
+    filtered = torch.nn.functional.conv2d(straight, torch.from_numpy(filters).to(device), padding=1).relu()
     features = torch.nn.functional.max_pool2d(filtered, 2).flatten(1)
-    scores = torch.from_numpy(logits)
+    scores = torch.from_numpy(logits).to(device)
     best, digits = torch.topk(scores - torch.logsumexp(scores, 1, keepdim=True), 3)
     return features, digits, torch.cumsum(best.exp(), 1)
 
@@ -83,18 +84,19 @@ def straightening(images: np.ndarray) -> np.ndarray:
     return maps
 
 
-def show(in_mode: Callable[[], None], title: str) -> None:
+def show(in_mode: Callable[..., None], title: str, *arguments: str) -> None:
     for name, mode in MODES.items():
         ms.set_context(mode=mode)
         print(f"{title}, {name} mode:")
-        in_mode()
+        in_mode(*arguments)
 
 
 def leaky_relu() -> None:
     print(LeakyRelu()(ms.Tensor([[0.0, -0.1], [-0.2, 1.0]], ms.float32)))
 
 
-def digits() -> None:
+def digits(device: str) -> None:
+    """`device` is PyTorch's, for what it computes to compare."""
     data = load_digits()
     images = (data.images[:, None] / 16).astype(np.float32)
     train, test = slice(None, 1200), slice(1200, None)
@@ -109,8 +111,9 @@ def digits() -> None:
     classifier = Classifier(Features(filters, shears[test]), weight, bias)
     results = [result.asnumpy() for result in classifier(ms.Tensor(images[test]))]
     features, logits, likeliest, confidence = results
-    expected = in_pytorch(images[test], filters, shears[test], logits)
-    same = all(np.array_equal(e.numpy(), r) for e, r in zip(expected, (features, likeliest, confidence), strict=True))
+    expected = in_pytorch(images[test], filters, shears[test], logits, device)
+    pairs = zip(expected, (features, likeliest, confidence), strict=True)
+    same = all(np.array_equal(theirs.cpu().numpy(), ours) for theirs, ours in pairs)
     print(f"  first images: digits {data.target[test][:8]}, likeliest {likeliest[:8, 0]}")
     accuracy = np.mean(likeliest[:, 0] == data.target[test])
     print(f"  accuracy {accuracy:.4f}, mean confidence {confidence[:, 0].mean():.6f}")
@@ -118,9 +121,12 @@ def digits() -> None:
 
 
 def main() -> None:
-    ms.set_device("CPU")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=("CPU", "GPU"), default="CPU")
+    device = parser.parse_args().device
+    ms.set_device(device)
     show(leaky_relu, "leaky_relu")
-    show(digits, "handwritten digits")
+    show(digits, "handwritten digits", "cuda" if device == "GPU" else "cpu")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,58 @@
+"""Where an operator runs: PyTorch's CUDA kernel on MindSpore's GPU, or its CPU kernel on any device of MindSpore's."""
+from __future__ import annotations
+
+import ctypes
+import functools
+import pathlib
+
+import mindspore as ms
+import torch
+
+from bridge.schema import Schema
+
+LIBRARIES = pathlib.Path(__file__).parent / "lib"
+
+# What every shim uses, and the shims of the operators, by device.
+SHARED = {"CPU": "libms_ext.so", "GPU": "libms_ext_cuda.so"}
+SHIMS = {"CPU": "libaten_cpu.so", "GPU": "libaten_cuda.so"}
+
+
+@functools.cache
+def load(name: str) -> ctypes.CDLL:
+    """Load one of the libraries for good: MindSpore's kernels close theirs when they go."""
+    return ctypes.CDLL(str(LIBRARIES / name))
+
+
+@functools.cache
+def has_cuda_set() -> bool:
+    """Whether the bridge was built with the CUDA operators; makes them ready."""
+    if not (LIBRARIES / SHIMS["GPU"]).exists():
+        return False
+    if not torch.cuda.is_available():
+        raise RuntimeError(
+            "bridge was built for CUDA, but PyTorch sees no GPU here: check the driver and CUDA_VISIBLE_DEVICES"
+        )
+    torch.cuda.init()  # PyTorch puts off seeding its CUDA generators until this
+    for library in (SHARED["GPU"], SHIMS["GPU"]):
+        load(library)
+    return True
+
+
+def target() -> str:
+    """MindSpore's device: "CPU", "GPU" or "Ascend"."""
+    return ms.get_context("device_target")
+
+
+def place(op: Schema, on_cpu: bool = False) -> str:
+    """The device whose kernel a call of the overload runs: "GPU" or "CPU".
+
+    Raises:
+        RuntimeError: the overload has no kernel for it.
+    """
+    on_gpu = target() == "GPU" and not on_cpu
+    if on_gpu and "GPU" in op.devices and has_cuda_set():
+        return "GPU"
+    if "CPU" not in op.devices:
+        asked = "and its CPU kernel was asked for" if on_cpu else f"and MindSpore's device is {target()}"
+        raise RuntimeError(f"aten.{op.name}: PyTorch has a CUDA kernel for it alone, {asked}")
+    return "CPU"

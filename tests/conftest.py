@@ -1,0 +1,30 @@
+"""The tests of one device run in a process of their own: MindSpore keeps the device that it has.
+
+    pytest tests                  # on CPU
+    pytest tests --device GPU     # those about the GPU, whose files have it in their names
+"""
+
+from __future__ import annotations
+
+import mindspore as ms
+import pytest
+
+from bridge import devices
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", choices=("CPU", "GPU"), default="CPU")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    device = config.getoption("--device")
+    if device == "GPU" and not devices.has_cuda_set():
+        raise pytest.UsageError("the bridge was built without the CUDA operators")
+    ms.set_device(device)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    on_gpu = config.getoption("--device") == "GPU"
+    others = [item for item in items if ("gpu" in item.path.stem) != on_gpu]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in others]

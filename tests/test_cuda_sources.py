@@ -1,0 +1,60 @@
+"""The CUDA shims, where there may be neither a GPU nor a CUDA build of PyTorch: all are written, and compile."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+
+from aten_ops import backward, build, model, shims
+
+ROOT = pathlib.Path(__file__).parent.parent
+TORCH = pathlib.Path(torch.__file__).parent
+COMPILER = os.environ.get("CXX", "g++")
+FLAGS = [
+    "-x", "c++", "-std=c++20", "-fsyntax-only", "-Wall", "-Werror", "-DMS_EXT_CUDA", f"-I{ROOT / 'ms_ext'}",
+    "-isystem", str(TORCH / "include"), "-isystem", str(TORCH / "include" / "torch" / "csrc" / "api" / "include"),
+]  # fmt: skip
+
+
+def errors(source: pathlib.Path, *flags: str) -> str:
+    return subprocess.run([COMPILER, *FLAGS, *flags, str(source)], capture_output=True, text=True, check=False).stderr
+
+
+@pytest.fixture(scope="module")
+def operators() -> list[model.Operator]:
+    return model.operators("CUDA")
+
+
+def test_every_cuda_shim_is_written_and_compiles(operators: list[model.Operator], tmp_path: pathlib.Path) -> None:
+    shims.write(operators, "CUDA", tmp_path)
+    backward.write(operators, "CUDA", tmp_path)
+    sources = sorted(tmp_path.glob("*.cu"))
+    text = "".join(source.read_text() for source in sources)
+    for operator in operators:
+        if operator.target is not None:
+            assert f"MS_EXT_CUDA_SHIM{'' if operator.gives_one_tensor else '_TUPLE'}({operator.symbol})\n" in text
+        if not backward.reason_against(operator):
+            assert f"MS_EXT_CUDA_SHIM_TUPLE({operator.symbol}_derivative)\n" in text
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert [found for found in pool.map(errors, sources) if found] == []
+
+
+@pytest.mark.skipif(build.cuda_headers() is None, reason="it needs CUDA's own headers, which the CUDA toolkit brings")
+def test_the_launch_compiles() -> None:
+    # A CPU build of PyTorch comes without the header that says how its CUDA part was configured.
+    assert errors(ROOT / "ms_ext" / "cuda.cu", "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE",
+                  "-isystem", str(build.cuda_headers())) == ""
+
+
+def test_operators_that_only_cuda_has_are_found(operators: list[model.Operator]) -> None:
+    on_cuda = {operator.name for operator in operators if not operator.reason}
+    assert {"leaky_relu", "_cudnn_rnn", "_thnn_fused_lstm_cell"} <= on_cuda
+    assert "_upsample_lanczos2d_aa" not in on_cuda

@@ -1,0 +1,28 @@
+"""Any ATen operator by name, on GPU, against PyTorch there: bit for bit, in PyNative and graph mode.
+
+    python tests/test_gpu_op.py grid_sampler_2d
+    pytest tests --device GPU
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from per_op import MODES, assert_bits_are_pytorchs, main
+
+# One of each kind: composite, several results, a list of tensors, optional tensors, reduction, random, factory, view.
+TESTED = (
+    "leaky_relu", "grid_sampler_2d", "topk", "cat", "native_layer_norm", "conv2d", "logsumexp", "bernoulli", "full",
+    "diagonal_copy",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("op", TESTED)
+def test_bits_are_pytorchs(op: str, mode: str) -> None:
+    assert_bits_are_pytorchs(op, mode, "GPU")
+
+
+if __name__ == "__main__":
+    sys.exit(main(__doc__ or "", "GPU"))
