@@ -49,6 +49,15 @@ SHAPE_FROM_DATA = {
     "_thnn_differentiable_gru_cell_backward",
 }  # fmt: skip
 
+# Registered for every device, but they read and write their tensors on the host.
+HOST_CODE = {
+    "_autocast_to_reduced_precision", "_grid_sampler_2d_cpu_fallback", "_grid_sampler_2d_cpu_fallback_backward",
+    "_reshape_from_tensor", "_rowwise_prune", "_saturate_weight_to_fp16", "_sobol_engine_draw",
+    "fbgemm_linear_fp16_weight", "fbgemm_linear_fp16_weight_fp32_activation", "fbgemm_linear_int8_weight",
+    "fbgemm_linear_int8_weight_fp32_activation", "fbgemm_linear_quantize_weight", "fbgemm_pack_gemm_matrix_fp16",
+    "fbgemm_pack_quantized_matrix", "_wrapped_linear_prepack", "_wrapped_quantized_linear_prepacked",
+}  # fmt: skip
+
 
 @dataclass
 class Operator:
@@ -190,7 +199,7 @@ def _returns_only_tensors(function: NativeFunction) -> bool:
     return bool(kinds) and kinds <= {"Tensor", "Tensor[]"}
 
 
-def _target(function: NativeFunction) -> NativeFunction | None:
+def _target(function: NativeFunction, key: str) -> NativeFunction | None:
     """The cheapest call with the function's result: straight into MindSpore's memory if there is one."""
     if not _returns_only_tensors(function) or "dynamic_output_shape" in function.tags:
         return None
@@ -201,7 +210,8 @@ def _target(function: NativeFunction) -> NativeFunction | None:
     if function.is_view_op:  # its *_copy variant is the one with an out= variant
         name = function.func.name
         function = by_name().get(f"{name.name}_copy{'.' if name.overload_name else ''}{name.overload_name}", function)
-    return out_variants().get(function.func.signature(), function)
+    out = out_variants().get(function.func.signature())
+    return out if out is not None and has_kernel(out, key) else function
 
 
 def _has_optional_results(function: NativeFunction) -> bool:
@@ -217,10 +227,12 @@ def operators(key: str) -> list[Operator]:
         if function.func.kind() != SchemaKind.functional:
             continue
         operator = Operator(function, skips.reason(function), tags=set(function.tags))
+        if not operator.reason and key == "CUDA" and (function.func.name.name.base in HOST_CODE):
+            operator.reason = "its one kernel, for all devices, is CPU code"
         if not operator.reason and not has_kernel(function, key):
             operator.reason = f"PyTorch has no {key} kernel for it"
         if not operator.reason:
-            operator.target = _target(function)
+            operator.target = _target(function, key)
         found.append(operator)
     for pattern in sorted(skips.unused):
         print(f"skips.yaml: nothing matches {pattern}")

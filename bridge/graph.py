@@ -1,6 +1,6 @@
 """Shape inference for graph mode: MindSpore's compiler calls a shim's InferShape, and that calls this.
 
-It brings shapes without dtypes, so the primitive's attribute `aten_dtypes` names these.
+It brings shapes alone: the primitive's attributes tell the rest.
 """
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bridge.infer import infer_unknown
 
 _Shape = ctypes.POINTER(ctypes.c_int64)
 _INFER = ctypes.CFUNCTYPE(
-    None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(_Shape),
-    ctypes.c_void_p,
+    None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int),
+    ctypes.POINTER(_Shape), ctypes.c_void_p,
 )  # fmt: skip
 
 
@@ -26,13 +26,13 @@ def install(library: ctypes.CDLL) -> None:
     library.ms_ext_set_error.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 
     @_INFER
-    def infer(op: bytes, args: bytes, names: bytes, ndims: Any, shapes: Any, inferred: int) -> None:
+    def infer(op: bytes, args: bytes, device: bytes, names: bytes, ndims: Any, shapes: Any, inferred: int) -> None:
         try:
             inputs = tuple(
                 (tuple(shapes[i][: ndims[i]]), dtypes.TORCH_DTYPES[name])
                 for i, name in enumerate(names.decode().split())
             )
-            for shape, _ in infer_unknown(op.decode(), args.decode(), inputs):
+            for shape, _ in infer_unknown(op.decode(), args.decode(), device.decode(), inputs):
                 library.ms_ext_add_shape(inferred, len(shape), (ctypes.c_int64 * len(shape))(*shape))
         except Exception as error:
             library.ms_ext_set_error(inferred, str(error).encode() or b"inference failed")

@@ -13,7 +13,7 @@ from bridge.schema import Schema, schema
 # (shape, PyTorch dtype) of an input or output.
 Spec = tuple[tuple[int, ...], torch.dtype]
 
-# Operators whose meta kernels give a wrong shape: these run on CPU tensors filled with zeros instead.
+# Operators whose meta kernels give a wrong shape: these run on tensors filled with zeros instead.
 WRONG_ON_META = {
     "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "_batch_norm_no_update",
     "_native_batch_norm_legit_no_training", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only",
@@ -68,8 +68,8 @@ def _run(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[
 
 
 @functools.lru_cache(maxsize=65536)
-def infer(name: str, text: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
-    """Shape and dtype of each result of the overload.
+def infer(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+    """Shape and dtype of each result of the overload, which runs on `device` ("CPU" or "GPU").
 
     Raises what PyTorch raises, with the operator's name in front.
     """
@@ -78,17 +78,18 @@ def infer(name: str, text: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
     if name.startswith(gradient.BACKWARD_PREFIX):
         return gradient.infer_backward(text, inputs)
     op = schema(name)
+    real = "cuda" if device == "GPU" else "cpu"
     with torch.no_grad():
         try:
             try:
                 found = _run(op, text, inputs, "meta")
-                return _run(op, text, inputs, "cpu") if op.packet in WRONG_ON_META else found
+                return _run(op, text, inputs, real) if op.packet in WRONG_ON_META else found
             except NotImplementedError:  # no meta kernel
-                return _run(op, text, inputs, "cpu" if "CPU" in op.devices else "cuda")
+                return _run(op, text, inputs, real)
             except RuntimeError as error:
                 if "data is not allocated yet" not in str(error):  # a composite that reads values
                     raise
-                return _run(op, text, inputs, "cpu")
+                return _run(op, text, inputs, real)
         except Exception as error:
             raise renamed(error, name) from None
 
@@ -106,23 +107,26 @@ def renamed(error: Exception, name: str) -> Exception:
 _STAND_INS = (24, 40)
 
 
-def infer_unknown(name: str, text: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+def infer_unknown(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
     """`infer` for graph mode, where dimensions may be unknown (-1) and so may the rank (a single -2).
 
     What cannot be told from the known dimensions is unknown in the results too.
     """
     if all(size >= 0 for shape, _ in inputs for size in shape):
-        return infer(name, text, inputs)
+        return infer(name, text, device, inputs)
     if any(-2 in shape for shape, _ in inputs):
-        return tuple(((-2,), dtype) for _, dtype in _infer_with_any_rank(name, text, inputs))
+        return tuple(((-2,), dtype) for _, dtype in _infer_with_any_rank(name, text, device, inputs))
     first, second = (
-        infer(name, text, tuple((tuple(n if size < 0 else size for size in shape), dtype) for shape, dtype in inputs))
-        for n in _STAND_INS
+        infer(name, text, device, tuple((_filled(shape, n), dtype) for shape, dtype in inputs)) for n in _STAND_INS
     )
     return tuple(
         (_common_shape(one, other), dtype)
         for (one, dtype), (other, _) in zip(first, second, strict=True)
     )
+
+
+def _filled(shape: tuple[int, ...], unknown: int) -> tuple[int, ...]:
+    return tuple(unknown if size < 0 else size for size in shape)
 
 
 def _common_shape(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
@@ -131,11 +135,11 @@ def _common_shape(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ..
     return tuple(a if a == b else -1 for a, b in zip(one, other, strict=True))
 
 
-def _infer_with_any_rank(name: str, text: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+def _infer_with_any_rank(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
     for rank in (4, 3, 2, 5, 1):
         filled = tuple(((-1,) * rank if -2 in shape else shape, dtype) for shape, dtype in inputs)
         try:
-            return infer_unknown(name, text, filled)
+            return infer_unknown(name, text, device, filled)
         except Exception as error:
             last = error
     raise last

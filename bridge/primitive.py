@@ -71,6 +71,7 @@ class Kernel(ops.Custom):
             self.set_device(device)  # MindSpore moves the data
         self.add_prim_attr("aten_op", name)
         self.add_prim_attr("aten_args", text)
+        self.add_prim_attr("aten_device", device)
         if input_dtypes is not None:
             self.add_prim_attr("aten_dtypes", input_dtypes)
             self.add_prim_attr("reg_op_name", name)
@@ -98,7 +99,7 @@ class Kernel(ops.Custom):
         return {"shape": shapes, "dtype": types, "value": None}
 
     def _specs(self, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
-        return infer_unknown(self.aten_op, self.aten_args, inputs)
+        return infer_unknown(self.aten_op, self.aten_args, self.aten_device, inputs)
 
 
 class ATen(Kernel):

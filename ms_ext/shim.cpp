@@ -130,8 +130,8 @@ int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const ch
 namespace {
 
 // The inference in bridge/graph.py. It reports each output with ms_ext_add_shape, or an error with ms_ext_set_error.
-using Infer = void (*)(const char *op, const char *args, const char *dtypes, const int *ndims, int64_t **shapes,
-                       void *inferred);
+using Infer = void (*)(const char *op, const char *args, const char *device, const char *dtypes, const int *ndims,
+                       int64_t **shapes, void *inferred);
 std::atomic<Infer> infer_in_python = nullptr;
 
 struct Inferred {
@@ -144,7 +144,7 @@ struct Inferred {
 Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra) {
   Inferred inferred;
   infer_in_python.load()(read_attribute(extra, "aten_op").c_str(), read_attribute(extra, "aten_args").c_str(),
-                         read_attribute(extra, "aten_dtypes").c_str(), ndims, shapes, &inferred);
+                         read_attribute(extra, "aten_device").c_str(), read_attribute(extra, "aten_dtypes").c_str(), ndims, shapes, &inferred);
   if (!inferred.error.empty()) throw std::runtime_error(inferred.error);
   return inferred.shapes;
 }

@@ -171,11 +171,11 @@ class Chain(nn.Cell):
         return x
 
 
-def by_hand(op: Callable[..., Any]) -> Callable[..., ms.Tensor]:
-    """The operator on PyTorch tensors as one on MindSpore tensors, through NumPy without a copy of the data."""
+def by_hand(op: Callable[..., Any], device: str) -> Callable[..., ms.Tensor]:
+    """The operator on PyTorch tensors as one on MindSpore tensors, through NumPy; on CPU without a copy of the data."""
 
     def call(*tensors: ms.Tensor) -> ms.Tensor:
-        return ms.Tensor.from_numpy(op(*(torch.from_numpy(t.asnumpy()) for t in tensors)).numpy())
+        return ms.Tensor.from_numpy(op(*(torch.from_numpy(t.asnumpy()).to(device) for t in tensors)).cpu().numpy())
 
     return call
 
@@ -205,7 +205,7 @@ class Bench:
     def operator(self, way: str) -> Callable[..., Any] | None:
         """The operator to chain, or None where this way does not exist."""
         if way == "by hand":
-            return by_hand(self.case.torch) if self.mode == "pynative" else None
+            return by_hand(self.case.torch, self.torch_device) if self.mode == "pynative" else None
         return {"bridge": self.case.bridge, "mindspore": self.case.mindspore, "torch": self.case.torch}[way]
 
     def chain(self, way: str, length: int) -> Callable[[], None] | None:

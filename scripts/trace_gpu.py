@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""What the GPU does during chains of calls, by PyTorch's profiler: the kernels' own time, the gaps between them, and how
+often the host waits for the device.
+
+    python scripts/trace_gpu.py                   # 4096×4096, both modes
+    python scripts/trace_gpu.py --size 1024 --json trace.json
+
+Per link of a chain: microseconds of kernels and copies, and of gaps between them; the number of kernels; for
+the whole chain, the calls that make the host wait (cudaStreamSynchronize and the like), whoever makes them, with the one
+at its end. The ratios are between kernel
+times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import bench_calls
+import mindspore as ms
+import torch
+from torch.autograd import DeviceType
+
+LENGTH = 20
+WAYS = ("bridge", "mindspore", "torch")
+
+
+@dataclass
+class Trace:
+    """One link of a chain on average; `waits` are those of the whole chain, the last one included."""
+
+    kernel_us: float
+    gap_us: float
+    kernels: float
+    waits: dict[str, int]
+
+
+def trace(run: Callable[[], Any], finish: Callable[[], None], length: int) -> Trace:
+    """What `length` links do that `run` starts; `finish` waits for them, which is not counted."""
+    run()
+    finish()
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        kept = run()
+        finish()
+    del kept
+    events = profile.events()
+    on_device = sorted((e.time_range.start, e.time_range.end) for e in events if e.device_type == DeviceType.CUDA)
+    busy = sum(end - start for start, end in on_device)
+    span = on_device[-1][1] - on_device[0][0] if on_device else 0.0
+    waits = Counter(e.name for e in events if "Synchronize" in e.name)
+    return Trace(busy / length, (span - busy) / length, len(on_device) / length, dict(waits))
+
+
+def traces(case: bench_calls.Case, size: int, mode: str) -> dict[str, Trace]:
+    bench = bench_calls.Bench(case, size, mode, mixed=False, device="GPU")
+    found = {}
+    for way in WAYS:
+        op = bench.operator(way)
+        if op is None:
+            continue
+        if way == "torch":
+            chain = bench_calls.torch_chain(op, False, LENGTH)
+            inputs: list[Any] = bench.torch_inputs
+        else:
+            chain = bench_calls.Chain(op, False, LENGTH)
+            inputs = bench.inputs
+        finish = torch.cuda.synchronize if way == "torch" else ms.runtime.synchronize
+        try:
+            found[way] = trace(lambda chain=chain, inputs=inputs: chain(*inputs), finish, LENGTH)  # type: ignore[misc]
+        except RuntimeError:
+            if way != "mindspore":
+                raise  # MindSpore alone may have no kernel for it
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=4096)
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parsed = parser.parse_args()
+    ms.set_device("GPU")
+    rows = []
+    print(f"{'per link':22}" + "".join(f"{way + ' µs':>13}{'gaps':>8}{'kernels':>8}{'waits':>6}" for way in WAYS)
+          + f"{'/ mindspore':>12}{'/ torch':>9}")
+    for mode in ("pynative", "graph"):
+        ms.set_context(mode=ms.PYNATIVE_MODE if mode == "pynative" else ms.GRAPH_MODE)
+        for case in bench_calls.CASES:
+            found = traces(case, parsed.size, mode)
+            rows.append({"op": case.name, "mode": mode, "traces": {way: asdict(t) for way, t in found.items()}})
+            text = f"{mode:9}{case.name:13}"
+            for way in WAYS:
+                t = found.get(way)
+                text += (f"{t.kernel_us:13.1f}{t.gap_us:8.1f}{t.kernels:8.1f}{sum(t.waits.values()):6}" if t
+                         else f"{'-':>13}{'-':>8}{'-':>8}{'-':>6}")
+            for way, width in (("mindspore", 12), ("torch", 9)):
+                ratio = f"{found['bridge'].kernel_us / found[way].kernel_us:.3f}" if way in found else "-"
+                text += f"{ratio:>{width}}"
+            print(text, flush=True)
+    if parsed.json:
+        parsed.json.write_text(json.dumps({"size": parsed.size, "rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
