@@ -37,11 +37,14 @@ OUT_VARIANT_DIFFERS = {
     "_compute_linear_combination",
     # They round differently, or give other values, than the functional call.
     "fft_ihfft2", "fft_ihfftn", "adaptive_avg_pool3d", "linalg_solve_triangular",
+    # They want their out tensors otherwise than the functional call returns them.
+    "_native_multi_head_attention", "empty",
 }  # fmt: skip
 
 # The shapes of their results follow from the values of their inputs, although PyTorch does not tag them so.
 SHAPE_FROM_DATA = {
-    "where", "cov", "narrow.Tensor", "tensor_split.tensor_indices_or_sections", "repeat_interleave.self_Tensor",
+    "where", "cov", "_unique", "narrow.Tensor", "tensor_split.tensor_indices_or_sections",
+    "repeat_interleave.self_Tensor",
     "lstm.data", "gru.data", "rnn_tanh.data", "rnn_relu.data", "_pack_padded_sequence", "_pad_packed_sequence",
     "_pack_padded_sequence_backward", "istft", "_reshape_from_tensor", "_rowwise_prune", "nonzero_numpy",
     "_foreach_addcdiv.Tensor", "_foreach_addcmul.Tensor", "_sobol_engine_draw", "randint_like.Tensor_generator",

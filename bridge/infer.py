@@ -17,7 +17,7 @@ Spec = tuple[tuple[int, ...], torch.dtype]
 WRONG_ON_META = {
     "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "_batch_norm_no_update",
     "_native_batch_norm_legit_no_training", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only",
-    "_autocast_to_reduced_precision",
+    "_autocast_to_reduced_precision", "log_sigmoid_forward",
 }  # fmt: skip
 
 
@@ -61,7 +61,9 @@ def flat(results: Any) -> list[torch.Tensor]:
 def _run(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
     make = torch.empty if device == "meta" else torch.zeros
     tensors = [make(shape, dtype=dtype, device=device) for shape, dtype in inputs]
-    results = [(tuple(t.shape), t.dtype) for t in flat(torch_call(op, text, tensors, device))]
+    seeded = [torch.cuda.current_device()] if device == "cuda" else []
+    with torch.random.fork_rng(seeded, enabled=op.random and device != "meta"):  # leaves what users seed alone
+        results = [(tuple(t.shape), t.dtype) for t in flat(torch_call(op, text, tensors, device))]
     if text.endswith(RANDOM_MARK):
         results.append((tuple(torch.get_rng_state().shape), torch.uint8))
     return tuple(results)

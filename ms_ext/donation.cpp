@@ -10,10 +10,11 @@ namespace {
 struct Offer {
   void *data;
   size_t size;
+  c10::DeviceType device;
 };
 
-// Small outputs are copied faster than they are offered.
-constexpr size_t kSmallest = 16384;
+// On CPU, small outputs are copied faster than they are offered; on a GPU a copy is a launch more.
+constexpr size_t kSmallestOnCpu = 16384;
 
 thread_local std::vector<Offer> offers;
 thread_local std::vector<void *> taken;
@@ -24,16 +25,9 @@ class OfferingAllocator final : public c10::Allocator {
   explicit OfferingAllocator(c10::Allocator *base) : base_(base) { instance_ = this; }
 
   c10::DataPtr allocate(size_t size) override {
-    if (size >= kSmallest && !offers.empty()) {
-      const auto offer = std::find_if(offers.begin(), offers.end(), [size](const Offer &o) { return o.size == size; });
-      if (offer != offers.end()) {
-        void *data = offer->data;
-        offers.erase(offer);
-        taken.push_back(data);
-        return {data, data, [](void *) {}, c10::Device(c10::kCPU)};
-      }
-    }
-    return base_->allocate(size);
+    void *data = take_offer(size, c10::kCPU);
+    if (data == nullptr) return base_->allocate(size);
+    return {data, data, [](void *) {}, c10::Device(c10::kCPU)};
   }
 
   c10::DeleterFnPtr raw_deleter() const override { return release; }
@@ -61,11 +55,22 @@ void install() {
 
 }  // namespace
 
+void *take_offer(size_t size, c10::DeviceType device) {
+  const auto fits = [size, device](const Offer &offer) { return offer.size == size && offer.device == device; };
+  const auto offer = std::find_if(offers.begin(), offers.end(), fits);
+  if (offer == offers.end()) return nullptr;
+  void *data = offer->data;
+  offers.erase(offer);
+  taken.push_back(data);
+  return data;
+}
+
 Donation::Donation(at::ArrayRef<at::Tensor> outputs) {
   for (const auto &output : outputs) {
-    if (!output.is_cpu() || output.nbytes() < kSmallest) continue;
-    install();
-    offers.push_back({output.mutable_data_ptr(), output.nbytes()});
+    const size_t smallest = output.is_cpu() ? kSmallestOnCpu : 1;
+    if (output.nbytes() < smallest) continue;
+    if (output.is_cpu()) install();
+    offers.push_back({output.mutable_data_ptr(), output.nbytes(), output.device().type()});
   }
 }
 

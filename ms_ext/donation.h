@@ -7,6 +7,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <vector>
 
@@ -14,7 +15,7 @@ namespace ms_ext {
 
 class Donation {
  public:
-  // Offers the memory of these CPU tensors. Tensors of other devices are left alone.
+  // Offers the memory of these tensors.
   explicit Donation(at::ArrayRef<at::Tensor> outputs);
   ~Donation();
   Donation(const Donation &) = delete;
@@ -23,5 +24,8 @@ class Donation {
   // Withdraws what nobody took, so that later allocations get memory of their own.
   void withdraw();
 };
+
+// For an allocator: memory that this thread offers for an allocation of just this size, or null. It is not to be freed.
+void *take_offer(size_t size, c10::DeviceType device);
 
 }  // namespace ms_ext

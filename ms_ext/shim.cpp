@@ -144,7 +144,8 @@ struct Inferred {
 Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra) {
   Inferred inferred;
   infer_in_python.load()(read_attribute(extra, "aten_op").c_str(), read_attribute(extra, "aten_args").c_str(),
-                         read_attribute(extra, "aten_device").c_str(), read_attribute(extra, "aten_dtypes").c_str(), ndims, shapes, &inferred);
+                         read_attribute(extra, "aten_device").c_str(), read_attribute(extra, "aten_dtypes").c_str(),
+                         ndims, shapes, &inferred);
   if (!inferred.error.empty()) throw std::runtime_error(inferred.error);
   return inferred.shapes;
 }

@@ -200,7 +200,7 @@ class Bench:
         arrays = [generator.standard_normal(case.shape(size), np.float32), *case.weights(size)]
         self.torch_device = "cuda" if device == "GPU" else "cpu"
         self.torch_inputs = [torch.from_numpy(a.copy()).to(self.torch_device) for a in arrays]
-        self.inputs = [ms.Tensor(a) for a in arrays]
+        self.inputs = [aten.clone(ms.Tensor(a)) for a in arrays]  # on the device, once and for all
 
     def operator(self, way: str) -> Callable[..., Any] | None:
         """The operator to chain, or None where this way does not exist."""

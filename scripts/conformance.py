@@ -286,11 +286,14 @@ def record_own(recorder: Recorder, dtype: torch.dtype, device: str) -> Iterator[
         # A sample that runs a forward kernel for its inputs cannot be built in dtypes which that kernel lacks.
         with contextlib.suppress(Exception):
             for args, kwargs in samples.calls(name, dtype):
+                op = overload_named(name)
                 on_device = (
                     map_tensors(tuple(args), lambda t: t.to(device)),
                     {k: map_tensors(v, lambda t: t.to(device)) for k, v in kwargs.items()},
                 )
-                recorder.record(overload_named(name), *on_device)
+                if any(a.name == "device" and a.kwarg_only for a in op._schema.arguments):
+                    on_device[1]["device"] = torch.device(device)
+                recorder.record(op, *on_device)
         yield from recorder.drain()
 
 
@@ -492,6 +495,9 @@ class Runner:
             check_representable(tensor)
             if tensor.device.type != self.torch_device:
                 raise Skip(f"tensors on {tensor.device.type}")
+        devices = {v.type for v in (*call.args, *call.kwargs.values()) if isinstance(v, torch.device)}
+        if devices - {self.torch_device}:
+            raise Skip("asks for another device")
         coverage = self.coverage.get(call.overload)
         if coverage is None:
             raise Mismatch("the coverage report does not list this overload")

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""What the GPU does during chains of calls, by PyTorch's profiler: the kernels' own time, the gaps between them, and how
-often the host waits for the device.
+"""What the GPU does during chains of calls, by PyTorch's profiler: the kernels' own time, the gaps between them, and
+how often the host waits for the device.
 
-    python scripts/trace_gpu.py                   # 4096×4096, both modes
+    python scripts/trace_gpu.py                   # tensors of 4096 by 4096, both modes
     python scripts/trace_gpu.py --size 1024 --json trace.json
 
-Per link of a chain: microseconds of kernels and copies, and of gaps between them; the number of kernels; for
-the whole chain, the calls that make the host wait (cudaStreamSynchronize and the like), whoever makes them, with the one
-at its end. The ratios are between kernel
-times.
+Per link of a chain: microseconds of kernels and copies, and of the gaps between them; the number of kernels. For the
+whole chain: the calls that make the host wait (cudaStreamSynchronize and the like), whoever makes them, with those at
+its end. The ratios are between kernel times.
 """
 
 from __future__ import annotations

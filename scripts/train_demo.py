@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import matplotlib
@@ -88,6 +88,19 @@ class Network(nn.Cell):
         return aten.linear(x, self.head, self.head_bias)
 
 
+class Descent(nn.Cell):
+    """Stochastic gradient descent with PyTorch's rounding."""
+
+    def __init__(self, parameters: list[ms.Parameter]) -> None:
+        super().__init__()
+        self.parameters = ms.ParameterTuple(parameters)
+
+    def construct(self, gradients):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        for i in range(len(gradients)):
+            ops.assign(self.parameters[i], aten.add(self.parameters[i], gradients[i], alpha=-LEARNING_RATE))
+        return gradients
+
+
 class MindSporeNetwork(nn.Cell):
     """The same network in MindSpore's own operators."""
 
@@ -148,7 +161,7 @@ def train_mindspore(make: type[nn.Cell], graph: bool, steps: int) -> Training:
     network = make(initial_weights())
     own = make is MindSporeNetwork
     network.set_train(own)
-    optimiser = nn.SGD(network.trainable_params(), LEARNING_RATE)
+    optimiser = nn.SGD(network.trainable_params(), LEARNING_RATE) if own else Descent(network.trainable_params())
 
     def loss_of(images, labels):  # type: ignore[no-untyped-def]
         scores = network(images, True)
@@ -157,16 +170,20 @@ def train_mindspore(make: type[nn.Cell], graph: bool, steps: int) -> Training:
     def infer(images):  # type: ignore[no-untyped-def]
         return network(images, False)
 
-    step: Callable[..., tuple[ms.Tensor, tuple[ms.Tensor, ...]]]
-    step = ms.value_and_grad(loss_of, None, optimiser.parameters)
+    differentiate = ms.value_and_grad(loss_of, None, optimiser.parameters)
+
+    def step(images, labels):  # type: ignore[no-untyped-def]
+        loss, gradients = differentiate(images, labels)
+        optimiser(gradients)
+        return loss
+
     if graph:
         step, infer = ms.jit(step), ms.jit(infer)
     bridge.manual_seed(SEED)
     losses: list[float] = []
     clock = Clock(steps)
     for images, labels in batches(*train, steps):
-        loss, gradients = step(ms.Tensor(images), ms.Tensor(labels))
-        optimiser(gradients)
+        loss = step(ms.Tensor(images), ms.Tensor(labels))
         losses.append(float(loss.asnumpy()))
         clock.tick()
     rate = clock.rate()
@@ -178,7 +195,7 @@ def train_mindspore(make: type[nn.Cell], graph: bool, steps: int) -> Training:
 def train_torch(device: str, steps: int) -> Training:
     train, (test_images, test_labels) = data()
     weights = {name: torch.from_numpy(value).to(device).requires_grad_() for name, value in initial_weights().items()}
-    optimiser = torch.optim.SGD(list(weights.values()), LEARNING_RATE)
+    optimiser = torch.optim.SGD(list(weights.values()), LEARNING_RATE, foreach=False)
     everything = {**weights, "mean": torch.zeros(16, device=device), "variance": torch.ones(16, device=device)}
     torch.manual_seed(SEED)
     losses: list[float] = []
@@ -204,6 +221,7 @@ def main() -> None:
     parsed = parser.parse_args()
     steps, device = parsed.steps, parsed.device
     ms.set_device(device)
+    torch.backends.cudnn.deterministic = True  # without it, PyTorch's convolutions on GPU differ from run to run
     runs = {
         "PyTorch": train_torch("cuda" if device == "GPU" else "cpu", steps),
         "bridge, PyNative": train_mindspore(Network, False, steps),

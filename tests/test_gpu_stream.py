@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Callable
 
 import mindspore as ms
 import numpy as np
@@ -18,8 +20,6 @@ from bridge import aten
 
 SIZE = 2048
 ROUNDS = 1000
-WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize",
-         "cuCtxSynchronize", "cuEventSynchronize")  # fmt: skip
 
 
 def produce(x: ms.Tensor, w: ms.Tensor) -> ms.Tensor:
@@ -40,29 +40,41 @@ def test_a_bridge_operator_waits_for_the_producer_and_the_consumer_for_it() -> N
             np.testing.assert_array_equal(made.asnumpy()[::97, ::89], wanted[i % 4])
 
 
-def test_the_host_never_waits() -> None:
-    x = ms.Tensor(np.random.default_rng(0).standard_normal((SIZE, SIZE), np.float32))
-    w = ms.Tensor(np.eye(SIZE, dtype=np.float32))
-    weight = ms.Tensor(np.ones(SIZE, np.float32))
-
-    def chain() -> ms.Tensor:
-        y = produce(x, w)
-        y = aten.leaky_relu(y, 0.1)
-        y = aten.add(y, 2.5)
-        y = aten.layer_norm(y, [SIZE], weight, weight)
-        y = aten.dropout(y, 0.5, True)
-        return ops.relu(aten.clamp(y, -1.0, 1.0))
-
-    bridge.manual_seed(0)
-    chain().asnumpy()
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    ) as profile:
-        results = [chain() for _ in range(5)]
+def device_calls(chain: Callable[[ms.Tensor], ms.Tensor]) -> Counter[str]:
+    """What a warm chain asks of the CUDA runtime and driver before anybody wants its result."""
+    x = ops.relu(ms.Tensor(np.random.default_rng(0).standard_normal((SIZE, SIZE), np.float32)))
+    chain(x).asnumpy()
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        results = [chain(x) for _ in range(5)]
+        time.sleep(0.5)  # MindSpore launches from threads of its own
     results[-1].asnumpy()
-    calls = Counter(event.name for event in profile.events())
-    assert any("LaunchKernel" in name for name in calls), calls.most_common(20)
-    assert {name: n for name, n in calls.items() if name in WAITS} == {}
+    return Counter(event.name for event in profile.events())
+
+
+def mindspores(x: ms.Tensor) -> ms.Tensor:
+    for _ in range(6):
+        x = ops.relu(x)
+    return x
+
+
+def mixed(x: ms.Tensor) -> ms.Tensor:
+    y = aten.leaky_relu(ops.relu(x), 0.1)
+    y = aten.add(ops.relu(y), 2.5)
+    y = aten.layer_norm(ops.relu(y), [SIZE])
+    y = aten.dropout(ops.relu(y), 0.5, True)
+    return ops.relu(aten.clamp(y, -1.0, 1.0))
+
+
+def test_the_host_never_waits() -> None:
+    """The profiler itself waits once, with the same calls for MindSpore's own operators as for the bridge's."""
+    alone, together = device_calls(mindspores), device_calls(mixed)
+    assert sum(n for name, n in together.items() if "LaunchKernel" in name) >= 50, together.most_common(20)
+
+    def waits(calls: Counter[str]) -> dict[str, int]:
+        return {name: n for name, n in calls.items() if "Synchronize" in name}
+
+    assert waits(together) == waits(alone)
 
 
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
