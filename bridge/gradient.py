@@ -73,9 +73,9 @@ def infer(kernel_text: str, inputs: Sequence[tuple[tuple[int, ...], torch.dtype]
     return tuple(value for value, wanted in zip(inputs[:inner], differentiable, strict=False) if wanted)
 
 
-def backward_text(text: str, results: int, passed: bool, tracked: str) -> str:
+def backward_text(name: str, text: str, results: int, passed: bool, tracked: str) -> str:
     """The argument text of a backward shim (ms_ext/backward.h)."""
-    return "".join(map(encode, (results, passed, tracked))) + text
+    return "".join(map(encode, (results, passed, tracked, name))) + text
 
 
 def infer_backward(text: str, inputs: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from bridge import dtypes, gradient
+from bridge import dtypes, gradient, layouts
 from bridge.encoding import RANDOM_MARK, Slot, decode
 from bridge.schema import Schema, schema
 
@@ -61,7 +61,10 @@ def flat(results: Any) -> list[torch.Tensor]:
 def _run(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
     make = torch.empty if device == "meta" else torch.zeros
     tensors = [make(shape, dtype=dtype, device=device) for shape, dtype in inputs]
-    results = [(tuple(t.shape), t.dtype) for t in flat(torch_call(op, text, tensors, device))]
+    found = flat(torch_call(op, text, tensors, device))
+    if op.backward is not None and op.backward["uses_results"]:
+        layouts.record(op.name, text, [shape for shape, _ in inputs], found)
+    results = [(tuple(t.shape), t.dtype) for t in found]
     if text.endswith(RANDOM_MARK):
         results.append((tuple(torch.get_rng_state().shape), torch.uint8))
     return tuple(results)

@@ -12,7 +12,7 @@ from mindspore._c_expression.typing import TensorType
 from mindspore.ops._primitive_cache import _get_cache_prim
 from mindspore.ops.primitive import _run_op, constexpr
 
-from bridge import bprops, dtypes, gradient, graph
+from bridge import bprops, dtypes, gradient, graph, layouts
 from bridge.encoding import RANDOM_MARK
 from bridge.gradient import Level
 from bridge.infer import Spec, infer_unknown
@@ -25,6 +25,7 @@ _MAX_INFERRED = 4096
 _shared = ctypes.CDLL(str(LIBRARIES / "libms_ext.so"))
 _kernels = ctypes.CDLL(str(LIBRARIES / "libaten_cpu.so"))
 graph.install(_shared)
+layouts.install(_shared)
 
 
 def _element_type(dtype: Any) -> Any:
@@ -177,7 +178,7 @@ class Backward(Kernel):
         op = schema(name)
         assert op.backward is not None
         uses_results = op.backward["uses_results"]
-        kernel_text = gradient.backward_text(text, results, uses_results, op.backward["tracked"])
+        kernel_text = gradient.backward_text(name, text, results, uses_results, op.backward["tracked"])
         function = f"libaten_cpu.so:aten_{op.shim}_derivative"
         super().__init__(gradient.BACKWARD_PREFIX + name, kernel_text, function, False, input_dtypes)
         self.init_attrs = {"name": name, "text": text, "results": results, "input_dtypes": input_dtypes}

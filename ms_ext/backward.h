@@ -25,21 +25,24 @@
 #include <torch/csrc/autograd/generated/Functions.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include "layouts.h"
 #include "shim.h"
 
 namespace ms_ext {
 
 namespace generated = torch::autograd::generated;
 
-// What precedes the overload's own text: how many results it gave, whether they are among the kernel's inputs, and for
-// each result whether autograd tracks it.
+// What precedes the overload's own text: how many results it gave, whether they are among the kernel's inputs, for each
+// result whether autograd tracks it, and the overload's name.
 struct Saved {
   int64_t results = 0;
   bool passed = false;
   std::string differentiable;
+  std::string call;  // the name and the overload's own text
 
   // The inputs of the kernel are the overload's tensors, its results if they are passed, and their gradients.
-  const at::Tensor &result(const Call &c, size_t i) const;
+  // Results are in the strides that PyTorch's kernel gives them (layouts.h).
+  at::Tensor result(const Call &c, size_t i) const;
   std::vector<at::Tensor> all_results(const Call &c) const;
   torch::autograd::variable_list gradients(const Call &c) const;
 };

@@ -224,8 +224,12 @@ class gradient_shim {
     for (const auto &tensor : wanted) {
       at::Tensor gradient;
       if (tensor.requires_grad() && !found.empty()) gradient = found[next++];
-      gradients.push_back(gradient.defined() ? gradient
-                                             : at::zeros_like(tensor, tensor.options().requires_grad(false)));
+      if (!gradient.defined()) {
+        gradient = at::zeros_like(tensor, tensor.options().requires_grad(false));
+      } else if (gradient.is_sparse()) {
+        gradient = gradient.to_dense();
+      }
+      gradients.push_back(std::move(gradient));
     }
     return gradients;
   }
