@@ -13,9 +13,9 @@ from mindspore.ops.primitive import _pynative_executor
 
 from bridge import dtypes
 from bridge.arguments import Bound
+from bridge.encoding import RANDOM_MARK
 from bridge.infer import flat, renamed, torch_call
 from bridge.primitive import Shaped, run
-from bridge.results import arrange
 from bridge.schema import Schema
 
 
@@ -64,22 +64,33 @@ def call(bound: Bound) -> Any:
     """Run the bound call and return its results: tensors, Python values, or a tuple of them."""
     tensors = [tensor.contiguous() for tensor in bound.tensors]
     _pynative_executor.sync()
+    op, text = bound.schema, bound.text
+    state = torch.get_rng_state() if op.random else None
+    results = _run(bound, tensors)
+    if not (op.differentiable and flat(results) and _pynative_executor.grad_flag()):
+        return _to_mindspore(results)
+    if state is not None:
+        text += RANDOM_MARK
+        tensors.append(from_torch(state))
+    return _differentiable(op.name, text, tensors, results)
+
+
+def _run(bound: Bound, tensors: list[ms.Tensor]) -> Any:
     with torch.no_grad():
         try:
-            results = torch_call(bound.schema, bound.text, [torch_view(t) for t in tensors], "cpu")
+            return torch_call(bound.schema, bound.text, [torch_view(t) for t in tensors], "cpu")
         except Exception as error:
             raise renamed(error, bound.schema.name) from None
-    if bound.schema.gradient != "none" and _pynative_executor.grad_flag():
-        return _differentiable(bound, tensors, results)
-    return _to_mindspore(results)
 
 
-def _differentiable(bound: Bound, tensors: list[ms.Tensor], results: Any) -> Any:
+def _differentiable(name: str, text: str, tensors: list[ms.Tensor], results: Any) -> Any:
     """The results once more, as those of a primitive, which MindSpore differentiates; their shapes are known now."""
-    if not all(kind in ("Tensor", "List[Tensor]") for kind in bound.schema.results):
-        return _to_mindspore(results)
     specs = tuple((tuple(tensor.shape), tensor.dtype) for tensor in flat(results))
-    found = run(Shaped(bound.schema.name, bound.text, len(tensors), specs), tensors)
-    if bound.schema.results == ["Tensor"]:
-        return found[0]
-    return arrange(bound.schema.name, bound.text, found) if bound.schema.nested else found
+    found = iter(run(Shaped(name, text, len(tensors), specs), tensors))
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return next(found)
+        return tuple(map(replaced, value)) if isinstance(value, (list, tuple)) else _to_mindspore(value)
+
+    return replaced(results)

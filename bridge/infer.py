@@ -53,9 +53,12 @@ def torch_call(op: Schema, text: str, tensors: list[torch.Tensor], device: str) 
 
 
 def flat(results: Any) -> list[torch.Tensor]:
+    """The tensors among the results of an overload."""
     if isinstance(results, torch.Tensor):
         return [results]
-    return [tensor for result in results if result is not None for tensor in flat(result)]
+    if not isinstance(results, (list, tuple)):
+        return []
+    return [tensor for result in results for tensor in flat(result)]
 
 
 def _run(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:

@@ -442,6 +442,8 @@ class Runner:
         if ms.get_context("device_target") != device:  # MindSpore refuses to set it twice
             ms.set_device(device)
         ms.set_context(mode=ms.PYNATIVE_MODE)
+        # By itself PyTorch only warns, and leaves the gradient out, where an overload has no derivative.
+        torch._C._set_autograd_fallback_mode("error")
         ms_names = {torch.bool: "bool_"}
         self.to_ms_dtype = {dtype: getattr(ms, ms_names.get(dtype, name)) for dtype, name in DTYPE_NAMES.items()}
         self.to_torch_dtype = {v: k for k, v in self.to_ms_dtype.items()}
@@ -659,7 +661,8 @@ class Runner:
                     differentiable, weights = zip(*pairs, strict=True)
                     grads = torch.autograd.grad(differentiable, inputs, weights, allow_unused=True)
             layout[:] = [places, cotangents, inputs, cotangents2]
-            return [torch.zeros_like(t) if g is None else g for g, t in zip(grads, inputs, strict=True)]
+            # MindSpore has no sparse gradients: the bridge gives the dense one.
+            return [torch.zeros_like(t) if g is None else g.to_dense() for g, t in zip(grads, inputs, strict=True)]
 
         return self.repeatable(compute, seeded), *layout
 
