@@ -116,6 +116,8 @@ class ATen(Kernel):
         self.init_attrs = {"name": name, "text": text, "input_dtypes": input_dtypes}
         if op.random:
             self.add_prim_attr("side_effect_hidden", True)  # two draws are two draws, even with equal arguments
+        self.composite = op.gradient == "composite"
+        self.aliases: dict[Any, Any] = {}  # by shapes and dtypes, for a composite (bridge/operator.py)
         inputs = gradient.op_inputs(text) - text.endswith(RANDOM_MARK)
         self.bprop = bprops.make(inputs, Differentiate(name, text, redraws=op.redraws))
 
