@@ -84,7 +84,7 @@ def shim(operator: Operator, device: str) -> str:
         if any(re.search(rf"\b{result}\b", s.expr) for s in info.all_saved_outputs):
             value = "saved.all_results(c)" if isinstance(schema.returns[i].type, ListType) else f"saved.result(c, {i})"
             body.append(f"const auto {result} = {value};")
-    body.append(f"Backward<generated::{info.op}> node;")
+    body.append(f"Backward<generated::{info.op}> node(c, saved);")
     for saved in (*info.all_saved_inputs, *info.all_saved_outputs):
         field = saved.nctype.name if isinstance(saved.nctype.name, str) else saved.nctype.name.name
         suffix = "_" if saved.nctype.type.cpp_type(strip_ref=True) in _TENSOR_TYPES else ""
@@ -93,7 +93,7 @@ def shim(operator: Operator, device: str) -> str:
         if str(argument.type) == "Tensor[]":
             body.append(f"node->{argument.name}_size_ = {argument.name}.size();")
         body.append(f"node.wants({argument.name});")
-    body.append("node.apply(c, saved);")
+    body.append("node.apply();")
     lines = "".join(f"    {line}\n" for line in body)
     return (
         f"// {schema}\n"

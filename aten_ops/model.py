@@ -25,6 +25,7 @@ from torchgen.model import (
     SchemaKind,
     Type,
 )
+from torchgen.packaged.autograd.gen_variable_type import DONT_REQUIRE_DERIVATIVE
 from torchgen.packaged.autograd.load_derivatives import load_derivatives
 
 HERE = pathlib.Path(__file__).parent
@@ -92,15 +93,47 @@ class Operator:
 
     @property
     def gradient(self) -> str:
-        """How PyTorch differentiates it: through its parts ("composite"), by a "formula" of its own, or "none"."""
+        """How PyTorch differentiates it: through its parts ("composite"), by a "formula" of its own, not at all because
+        its results are a "constant" to autograd, or "none"."""
+        schema = self.function.func
+        if not any(result.type.is_tensor_like() for result in schema.returns):
+            return "none"
         if self.function.has_composite_implicit_autograd_kernel:  # a formula is then for nested tensors alone
             return "composite"
-        return "formula" if self.function.func in derivatives() else "none"
+        if schema in derivatives():
+            return "formula"
+        base = schema.name.name.base
+        info = derivative_entries().get(schema)
+        untracked = info is not None and info.output_differentiability and not any(info.output_differentiability)
+        if untracked or base in DONT_REQUIRE_DERIVATIVE or base in ("detach", "detach_copy"):
+            return "constant"
+        return "none"
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether PyTorch can differentiate it."""
+        return self.gradient in ("formula", "composite")
+
+    @property
+    def reason_against_gradient(self) -> str:
+        """Why it has no gradient; empty if it has one."""
+        schema = self.function.func
+        if self.differentiable:
+            return ""
+        if not any(result.type.is_tensor_like() for result in schema.returns):
+            return "its results are no tensors"
+        if not any(argument.type.is_tensor_like() for argument in schema.arguments.flat_all):
+            return "it takes no tensors"
+        if self.gradient == "constant":
+            return "its results are constants to PyTorch's autograd: integers, masks, or filled with given values"
+        if schema in derivative_entries():
+            return "PyTorch declares its inputs not differentiable"
+        return "PyTorch has no derivative for it"
 
     @property
     def gives_one_tensor(self) -> bool:
         """Whether its kernel has a single output. A differentiated draw also gives the generator's state."""
-        return self.results == ["Tensor"] and not (self.random and self.gradient != "none")
+        return self.results == ["Tensor"] and not (self.random and self.differentiable)
 
     @property
     def results(self) -> list[str]:
@@ -181,8 +214,8 @@ def out_variants() -> dict[FunctionSchema, NativeFunction]:
 
 
 @functools.cache
-def derivatives() -> dict[FunctionSchema, DifferentiabilityInfo]:
-    """The formula of each functional overload that derivatives.yaml differentiates."""
+def derivative_entries() -> dict[FunctionSchema, DifferentiabilityInfo]:
+    """What derivatives.yaml says of each overload that stands in it."""
     packaged = pathlib.Path(torchgen.__file__).parent / "packaged"
     infos, _ = load_derivatives(
         str(packaged / "autograd" / "derivatives.yaml"),
@@ -192,9 +225,15 @@ def derivatives() -> dict[FunctionSchema, DifferentiabilityInfo]:
     found = {}
     for matched in match_differentiability_info(list(native_functions()), infos):
         info = (matched.info or {}).get("Default")
-        if info is not None and info.has_derivatives:
+        if info is not None:
             found[matched.func.func] = info
     return found
+
+
+@functools.cache
+def derivatives() -> dict[FunctionSchema, DifferentiabilityInfo]:
+    """The formula of each overload that derivatives.yaml differentiates."""
+    return {schema: info for schema, info in derivative_entries().items() if info.has_derivatives}
 
 
 def _returns_only_tensors(function: NativeFunction) -> bool:

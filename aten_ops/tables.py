@@ -45,6 +45,8 @@ def tables(cpu: list[Operator], cuda: list[Operator] | None) -> dict[str, dict[s
             row["shim"] = operator.symbol if operator.target or (on_cuda and on_cuda.target) else None
             row["random"] = operator.random
             row["gradient"] = operator.gradient
+            if operator.reason_against_gradient:
+                row["gradient_reason"] = operator.reason_against_gradient
             if not backward.reason_against(operator):
                 row["backward"] = {
                     "uses_results": backward.uses_results(operator),

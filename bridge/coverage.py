@@ -22,6 +22,7 @@ def _row(name: str) -> dict[str, Any]:
         "devices": op.devices,
         "random": op.random,
         "gradient": op.gradient,
+        "gradient_reason": op.gradient_reason,
         "data_dependent": only_tensors and op.shim is None,
         "returns_scalar": not only_tensors,
     }
@@ -39,10 +40,17 @@ def report() -> dict[str, Any]:
             "overloads": len(rows),
             "callable": sum(row["status"] == "callable" for row in rows),
             "in graph mode": sum("graph" in row.get("modes", ()) for row in rows),
-            "differentiable": dict(Counter(row["gradient"] for row in rows if row["status"] == "callable")),
+            "gradients": dict(Counter(row["gradient"] for row in rows if row["status"] == "callable")),
+            "without gradient": dict(Counter(row["gradient_reason"] for row in rows if row.get("gradient_reason"))),
             "skipped": dict(Counter(row["reason"] for row in rows if row["status"] == "skipped").most_common()),
         }
     return {"overloads": overloads, "totals": totals}
+
+
+def _description(row: dict[str, Any]) -> str:
+    """The modes and the gradient of a callable overload, as a text."""
+    without = f": {row['gradient_reason']}" if row["gradient_reason"] else ""
+    return f"{' '.join(row['modes'])}, gradient: {row['gradient']}{without}"
 
 
 def print_report(as_json: bool, verbose: bool) -> None:
@@ -52,13 +60,16 @@ def print_report(as_json: bool, verbose: bool) -> None:
         return
     if verbose:
         for name, row in found["overloads"].items():
-            print(f"{name:60} {row['status']:9} {row.get('reason') or ' '.join((*row['modes'], row['gradient']))}")
+            print(f"{name:60} {row['status']:9} {row.get('reason') or _description(row)}")
         print()
     for title, totals in found["totals"].items():
         print(f"{title}: {totals['overloads']} functional overloads, {totals['callable']} callable "
-              f"({totals['in graph mode']} of them in graph mode too), {sum(totals['skipped'].values())} skipped:")
-        kinds = totals["differentiable"]
-        print(f"  gradients: {kinds['formula']} by a formula, {kinds['composite']} through their parts, "
-              f"{kinds['none']} have none in PyTorch")
+              f"({totals['in graph mode']} of them in graph mode too)")
+        kinds = totals["gradients"]
+        print(f"  gradients: {kinds['formula']} by a formula, {kinds['composite']} through their parts; "
+              f"{kinds['constant'] + kinds['none']} have none in PyTorch:")
+        for reason, count in totals["without gradient"].items():
+            print(f"  {count:5}  {reason}")
+        print(f"  skipped: {sum(totals['skipped'].values())}")
         for reason, count in totals["skipped"].items():
             print(f"  {count:5}  {reason}")

@@ -49,7 +49,8 @@ def place(op: Schema, on_cpu: bool = False) -> str:
     Raises:
         RuntimeError: the overload has no kernel for it.
     """
-    on_gpu = target() == "GPU" and not on_cpu
+    # A draw whose shape depends on data is differentiated by the state that its generator had on the host.
+    on_gpu = target() == "GPU" and not on_cpu and not (op.random and op.shim is None)
     if on_gpu and "GPU" in op.devices and has_cuda_set():
         return "GPU"
     if "CPU" not in op.devices:

@@ -14,9 +14,9 @@ from mindspore.ops.primitive import _pynative_executor
 
 from bridge import devices, dtypes
 from bridge.arguments import Bound
+from bridge.encoding import RANDOM_MARK
 from bridge.infer import flat, renamed, torch_call
 from bridge.primitive import Shaped, run
-from bridge.results import arrange
 from bridge.schema import Schema
 
 
@@ -83,18 +83,17 @@ def call(bound: Bound, device: str) -> Any:
     """
     tensors = [tensor.contiguous() for tensor in bound.tensors]
     _wait()
+    op, text = bound.schema, bound.text
     torch_device = "cuda" if device == "GPU" else "cpu"
-    with torch.no_grad():
-        try:
-            views = [torch_view(tensor).to(torch_device) for tensor in tensors]
-            results = torch_call(bound.schema, bound.text, views, torch_device)
-        except Exception as error:
-            raise renamed(error, bound.schema.name) from None
-    only_tensors = all(kind in ("Tensor", "List[Tensor]") for kind in bound.schema.results)
-    differentiable = bound.schema.gradient != "none" and _pynative_executor.grad_flag()
-    if only_tensors and bound.schema.results and (device == "GPU" or differentiable):
-        return _compute_again(bound, device, tensors, results)
-    return _to_mindspore(results)
+    state = torch.get_rng_state() if op.random else None
+    results = _run(bound, tensors, torch_device)
+    differentiable = op.differentiable and _pynative_executor.grad_flag()
+    if not flat(results) or not (differentiable or device == "GPU"):
+        return _to_mindspore(results)
+    if state is not None:
+        text += RANDOM_MARK
+        tensors.append(from_torch(state))
+    return _compute_again(op.name, text, device, tensors, results)
 
 
 def _wait() -> None:
@@ -104,10 +103,23 @@ def _wait() -> None:
         ms.runtime.synchronize()
 
 
-def _compute_again(bound: Bound, device: str, tensors: list[ms.Tensor], results: Any) -> Any:
-    """The results once more, as those of a primitive, on MindSpore's memory."""
+def _run(bound: Bound, tensors: list[ms.Tensor], torch_device: str) -> Any:
+    with torch.no_grad():
+        try:
+            views = [torch_view(tensor).to(torch_device) for tensor in tensors]
+            return torch_call(bound.schema, bound.text, views, torch_device)
+        except Exception as error:
+            raise renamed(error, bound.schema.name) from None
+
+
+def _compute_again(name: str, text: str, device: str, tensors: list[ms.Tensor], results: Any) -> Any:
+    """The results once more, as those of a primitive, in MindSpore's memory."""
     specs = tuple((tuple(tensor.shape), tensor.dtype) for tensor in flat(results))
-    found = run(Shaped(bound.schema.name, bound.text, device, len(tensors), specs), tensors)
-    if bound.schema.results == ["Tensor"]:
-        return found[0]
-    return arrange(bound.schema.name, bound.text, found) if bound.schema.nested else found
+    found = iter(run(Shaped(name, text, device, len(tensors), specs), tensors))
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return next(found)
+        return tuple(map(replaced, value)) if isinstance(value, (list, tuple)) else _to_mindspore(value)
+
+    return replaced(results)

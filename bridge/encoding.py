@@ -59,7 +59,9 @@ class Wrapped:
         self.number = number
 
 
-class _Reader:
+class Reader:
+    """Reads the values of a text one by one."""
+
     def __init__(self, text: str) -> None:
         self.data = text.encode()
         self.position = 0
@@ -73,6 +75,10 @@ class _Reader:
 
     def double(self, end: bytes = b";") -> float:
         return struct.unpack(">d", bytes.fromhex(self.until(end)))[0]
+
+    def rest(self) -> str:
+        """What is not read yet."""
+        return self.data[self.position :].decode()
 
     def value(self) -> Any:
         tag = self.data[self.position : self.position + 1]
@@ -103,7 +109,7 @@ class _Reader:
 
 def decode(text: str) -> list[Any]:
     """The values of an argument text, without the random mark: Slots for tensors, plain numbers for wrapped ones."""
-    reader = _Reader(text.removesuffix(RANDOM_MARK))
+    reader = Reader(text.removesuffix(RANDOM_MARK))
     values = []
     while reader.position < len(reader.data):
         values.append(reader.value())

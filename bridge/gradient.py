@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bridge.encoding import RANDOM_MARK, Slot, decode, encode
+from bridge.encoding import RANDOM_MARK, Reader, Slot, decode, encode
 
 # In front of the overload's name, where a kernel's name is asked for.
 PREFIX = "gradient of "
@@ -26,21 +26,22 @@ class Level:
     """The overload."""
     text: str
     """The overload's arguments."""
-    level: int
     outputs: int
     """How many outputs the overload has."""
+    asked: tuple[str, ...]
+    """For each level up to this one, which inputs of the level below have their gradient asked for: a 0 or 1 for each,
+    or nothing if all have."""
 
     def kernel_text(self, inputs: int) -> str:
         """The argument text of the kernel (ms_ext/gradient.cpp)."""
-        return "".join(map(encode, (self.name, self.level, self.outputs, inputs))) + self.text
+        return "".join(map(encode, (self.name, list(self.asked), self.outputs, inputs))) + self.text
 
 
 def parse(kernel_text: str) -> Level:
     """The level, back from `Level.kernel_text`."""
-    size, _, rest = kernel_text[1:].partition(":")
-    name, rest = rest[: int(size)], rest[int(size) :]
-    level, outputs, _, text = rest.split(";", 3)
-    return Level(name, text, int(level[1:]), int(outputs[1:]))
+    reader = Reader(kernel_text)
+    name, asked, outputs, _ = (reader.value() for _ in range(4))
+    return Level(name, reader.rest(), outputs, tuple(asked))
 
 
 def op_inputs(text: str) -> int:
@@ -52,6 +53,11 @@ def op_inputs(text: str) -> int:
     return count(decode(text)) + text.endswith(RANDOM_MARK)
 
 
+def asked_of(asked: str, values: Sequence[Any]) -> list[Any]:
+    """Those of an input's values whose gradient is asked for (see Level.asked)."""
+    return [value for value, mark in zip(values, asked or "1" * len(values), strict=True) if mark == "1"]
+
+
 def inner_inputs(spec: Level, differentiable: Sequence[bool]) -> int:
     """How many of a gradient's inputs are the inputs of the level below; `differentiable` says which could have one."""
 
@@ -60,9 +66,9 @@ def inner_inputs(spec: Level, differentiable: Sequence[bool]) -> int:
             return op_inputs(spec.text)
         if level == 2:
             return inner(1) + spec.outputs
-        return inner(level - 1) + sum(differentiable[: inner(level - 2)])
+        return inner(level - 1) + sum(asked_of(spec.asked[level - 3], differentiable[: inner(level - 2)]))
 
-    return inner(spec.level)
+    return inner(len(spec.asked))
 
 
 def infer(kernel_text: str, inputs: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> tuple[Any, ...]:
@@ -70,14 +76,21 @@ def infer(kernel_text: str, inputs: Sequence[tuple[tuple[int, ...], torch.dtype]
     spec = parse(kernel_text)
     differentiable = [dtype.is_floating_point or dtype.is_complex for _, dtype in inputs]
     inner = inner_inputs(spec, differentiable)
-    return tuple(value for value, wanted in zip(inputs[:inner], differentiable, strict=False) if wanted)
+    asked = asked_of(spec.asked[-1], list(zip(inputs[:inner], differentiable, strict=False)))
+    return tuple(value for value, wanted in asked if wanted)
 
 
-def backward_text(text: str, results: int, passed: bool, tracked: str) -> str:
+def backward_text(name: str, text: str, results: int, passed: bool, tracked: str, asked: str) -> str:
     """The argument text of a backward shim (ms_ext/backward.h)."""
-    return "".join(map(encode, (results, passed, tracked))) + text
+    return "".join(map(encode, (results, passed, tracked, asked, name))) + text
 
 
-def infer_backward(text: str, inputs: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> tuple[Any, ...]:
+def infer_backward(kernel_text: str, inputs: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> tuple[Any, ...]:
     """Shapes and dtypes of a backward shim's gradients."""
-    return tuple(value for value in inputs[: op_inputs(text)] if value[1].is_floating_point or value[1].is_complex)
+    reader = Reader(kernel_text)
+    _, _, _, asked, _ = (reader.value() for _ in range(5))
+    return tuple(
+        value
+        for value in asked_of(asked, inputs[: op_inputs(reader.rest())])
+        if value[1].is_floating_point or value[1].is_complex
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from bridge import dtypes, gradient
+from bridge import dtypes, gradient, layouts
 from bridge.encoding import RANDOM_MARK, Slot, decode
 from bridge.schema import Schema, schema
 
@@ -53,9 +53,12 @@ def torch_call(op: Schema, text: str, tensors: list[torch.Tensor], device: str) 
 
 
 def flat(results: Any) -> list[torch.Tensor]:
+    """The tensors among the results of an overload."""
     if isinstance(results, torch.Tensor):
         return [results]
-    return [tensor for result in results if result is not None for tensor in flat(result)]
+    if not isinstance(results, (list, tuple)):
+        return []
+    return [tensor for result in results for tensor in flat(result)]
 
 
 def _run(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
@@ -63,7 +66,10 @@ def _run(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[
     tensors = [make(shape, dtype=dtype, device=device) for shape, dtype in inputs]
     seeded = [torch.cuda.current_device()] if device == "cuda" else []
     with torch.random.fork_rng(seeded, enabled=op.random and device != "meta"):  # leaves what users seed alone
-        results = [(tuple(t.shape), t.dtype) for t in flat(torch_call(op, text, tensors, device))]
+        found = flat(torch_call(op, text, tensors, device))
+    if op.backward is not None and op.backward["uses_results"]:
+        layouts.record(op.name, text, [shape for shape, _ in inputs], found)
+    results = [(tuple(t.shape), t.dtype) for t in found]
     if text.endswith(RANDOM_MARK):
         results.append((tuple(torch.get_rng_state().shape), torch.uint8))
     return tuple(results)

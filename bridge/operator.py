@@ -8,9 +8,9 @@ import mindspore as ms
 import numpy as np
 from mindspore.ops._primitive_cache import _get_cache_prim
 from mindspore.ops.functional import isconstant
-from mindspore.ops.primitive import constexpr
+from mindspore.ops.primitive import _pynative_executor, constexpr
 
-from bridge import devices, dtypes, eager
+from bridge import alias, devices, dtypes, eager
 from bridge.arguments import Bound, TensorMark, resolve
 from bridge.primitive import ATen, run
 from bridge.results import arrange, places
@@ -82,7 +82,7 @@ class Operator:
         if plan is None:
             return self._call_unplanned(args, kwargs, key)
         primitive, arrange = plan
-        results = run(primitive, tensors)
+        results = _run(primitive, tensors)
         return arrange(results) if arrange else results
 
     def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any) -> Any:
@@ -96,7 +96,7 @@ class Operator:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             self._plans[key] = (primitive, arrange)
-        results = run(primitive, bound.tensors)
+        results = _run(primitive, bound.tensors)
         return arrange(results) if arrange else results
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
@@ -126,6 +126,16 @@ class Operator:
             else:
                 marks = (*marks, value if isconstant(value) else _VARIABLE)
         bound = _bind_in_graph(self.name, self.names, self.wants_cpu, marks, names, types)
+        shapes = ()
+        for tensor in tensors:
+            shapes = (*shapes, tensor.shape if isconstant(tensor.shape) else None)
+        part = _alias_in_graph(bound[0], bound[1], bound[2], types, shapes)
+        if len(part) > 0:
+            inputs = ()
+            for i in part[3]:
+                inputs = (*inputs, tensors[i])
+            results = _get_cache_prim(ATen)(part[0], part[1], bound[2], part[2])(*inputs)
+            return results if part[4] is None else results[part[4]]
         results = _get_cache_prim(ATen)(bound[0], bound[1], bound[2], bound[3])(*tensors)
         if not bound[4]:
             return results
@@ -138,6 +148,30 @@ class Operator:
             else:
                 arranged = (*arranged, results[place[0] : place[1]])
         return arranged[0] if len(arranged) == 1 else arranged
+
+
+def _run(primitive: ATen, tensors: list[Any]) -> Any:
+    """Call a primitive; while MindSpore records for a gradient, its alias if it has one."""
+    if not (primitive.composite and _pynative_executor.grad_flag()):
+        return run(primitive, tensors)
+    key = tuple([(x.shape, x.dtype) for x in tensors])
+    if key not in primitive.aliases:
+        if len(primitive.aliases) >= _MAX_PLANS:
+            primitive.aliases.clear()
+        primitive.aliases[key] = _alias(primitive, key)
+    part = primitive.aliases[key]
+    if part is None:
+        return run(primitive, tensors)
+    inner, inputs, result = part
+    results = run(inner, [tensors[i] for i in inputs])
+    return results if result is None else results[result]
+
+
+def _alias(primitive: ATen, key: tuple[Any, ...]) -> Any:
+    specs = tuple((shape, dtypes.to_torch(dtype)) for shape, dtype in key)
+    device = primitive.aten_device
+    part = alias.find(primitive.aten_op, primitive.aten_args, device, specs)
+    return None if part is None else (ATen(part.name, part.text, device), part.inputs, part.result)
 
 
 def _key(values: Any, tensors: list[Any]) -> Any:
@@ -204,6 +238,19 @@ def _bind_in_graph(
     input_dtypes = dtypes.names(types)
     device = devices.place(bound.schema, wants_cpu)
     return bound.schema.name, bound.text, device, input_dtypes, bound.schema.nested
+
+
+@constexpr
+def _alias_in_graph(name: str, text: str, device: str, types: tuple[Any, ...], shapes: tuple[Any, ...]) -> Any:
+    """While MindSpore compiles: name, text, the inputs' dtypes, which inputs and which result of the overload's alias;
+    nothing if it has none or a shape is unknown."""
+    if any(shape is None for shape in shapes):
+        return ()
+    specs = tuple((shape, dtypes.to_torch(dtype)) for shape, dtype in zip(shapes, types, strict=True))
+    part = alias.find(name, text, device, specs)
+    if part is None:
+        return ()
+    return part.name, part.text, dtypes.names(types[i] for i in part.inputs), part.inputs, part.result
 
 
 _places_in_graph = constexpr(places)

@@ -10,7 +10,7 @@ from mindspore._c_expression.typing import TensorType
 from mindspore.ops._primitive_cache import _get_cache_prim
 from mindspore.ops.primitive import _run_op, constexpr
 
-from bridge import bprops, devices, dtypes, gradient, graph
+from bridge import bprops, devices, dtypes, gradient, graph, layouts
 from bridge.devices import LIBRARIES, SHARED, SHIMS
 from bridge.encoding import RANDOM_MARK
 from bridge.gradient import Level
@@ -20,6 +20,7 @@ from bridge.schema import schema
 _MAX_INFERRED = 4096
 
 graph.install(devices.load(SHARED["CPU"]))
+layouts.install(devices.load(SHARED["CPU"]))
 devices.load(SHIMS["CPU"])
 
 
@@ -117,8 +118,10 @@ class ATen(Kernel):
         self.init_attrs = {"name": name, "text": text, "device": device, "input_dtypes": input_dtypes}
         if op.random:
             self.add_prim_attr("side_effect_hidden", True)  # two draws are two draws, even with equal arguments
+        self.composite = op.gradient == "composite"
+        self.aliases: dict[Any, Any] = {}  # by shapes and dtypes, for a composite (bridge/operator.py)
         inputs = gradient.op_inputs(text) - text.endswith(RANDOM_MARK)
-        self.bprop = bprops.make(inputs, Differentiate(name, text, device, 0, 0))
+        self.bprop = bprops.make(inputs, Differentiate(name, text, device, redraws=op.redraws))
 
 
 class Gradient(Kernel):
@@ -127,21 +130,28 @@ class Gradient(Kernel):
     Args:
         name, text: the overload and its arguments.
         device, input_dtypes: see Kernel.
-        level, outputs: see bridge.gradient.Level.
+        outputs, asked: see bridge.gradient.Level.
         inputs: how many tensors it takes.
     """
 
     def __init__(
-        self, name: str, text: str, device: str, level: int, outputs: int, inputs: int, input_dtypes: str | None = None
+        self,
+        name: str,
+        text: str,
+        device: str,
+        outputs: int,
+        asked: tuple[str, ...],
+        inputs: int,
+        input_dtypes: str | None = None,
     ) -> None:
-        kernel_text = Level(name, text, level, outputs).kernel_text(inputs)
+        kernel_text = Level(name, text, outputs, asked).kernel_text(inputs)
         function = f"{SHARED[device]}:aten_gradient"
         super().__init__(gradient.PREFIX + name, kernel_text, function, device, False, input_dtypes)
         self.init_attrs = {
-            "name": name, "text": text, "device": device, "level": level, "outputs": outputs, "inputs": inputs,
+            "name": name, "text": text, "device": device, "outputs": outputs, "asked": asked, "inputs": inputs,
             "input_dtypes": input_dtypes,
         }  # fmt: skip
-        self.bprop = bprops.make(inputs, Differentiate(name, text, device, level, outputs))
+        self.bprop = bprops.make(inputs, Differentiate(name, text, device, outputs, asked))
 
 
 class Shaped(Kernel):
@@ -150,17 +160,17 @@ class Shaped(Kernel):
     Args:
         name, text: the overload and its arguments.
         device: see Kernel.
-        inputs: how many tensors it takes.
+        inputs: how many tensors it takes; for a draw, the last is the generator's state.
         results: shape and dtype of each result.
     """
 
     def __init__(self, name: str, text: str, device: str, inputs: int, results: tuple[Spec, ...]) -> None:
-        kernel_text = Level(name, text, 0, len(results)).kernel_text(inputs)
+        kernel_text = Level(name, text, len(results), ()).kernel_text(inputs)
         super().__init__(name, kernel_text, f"{SHARED[device]}:aten_gradient", device, False, None)
         self.init_attrs = {"name": name, "text": text, "device": device, "inputs": inputs, "results": results}
         self.add_prim_attr("aten_results", repr(results))
         self.results = results
-        self.bprop = bprops.make(inputs, Differentiate(name, text, device, 0, 0))
+        self.bprop = bprops.make(inputs, Differentiate(name, text, device))
 
     def _specs(self, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
         return self.results
@@ -175,21 +185,25 @@ class Backward(Kernel):
         name, text: the overload and its arguments.
         device, input_dtypes: see Kernel.
         results: how many results the overload has.
+        asked: which gradients, see bridge.gradient.Level.
     """
 
-    def __init__(self, name: str, text: str, device: str, results: int, input_dtypes: str | None = None) -> None:
+    def __init__(
+        self, name: str, text: str, device: str, results: int, asked: str, input_dtypes: str | None = None
+    ) -> None:
         op = schema(name)
         assert op.backward is not None
         uses_results = op.backward["uses_results"]
-        kernel_text = gradient.backward_text(text, results, uses_results, op.backward["tracked"])
+        kernel_text = gradient.backward_text(name, text, results, uses_results, op.backward["tracked"], asked)
         function = f"{SHIMS[device]}:aten_{op.shim}_derivative"
         super().__init__(gradient.BACKWARD_PREFIX + name, kernel_text, function, device, False, input_dtypes)
         self.init_attrs = {
-            "name": name, "text": text, "device": device, "results": results, "input_dtypes": input_dtypes,
+            "name": name, "text": text, "device": device, "results": results, "asked": asked,
+            "input_dtypes": input_dtypes,
         }  # fmt: skip
         inputs = gradient.op_inputs(text)
         dropped = (inputs, inputs + results * uses_results)
-        self.bprop = bprops.make(dropped[1] + results, Differentiate(name, text, device, 1, results, dropped))
+        self.bprop = bprops.make(dropped[1] + results, Differentiate(name, text, device, results, (asked,), dropped))
 
 
 def _differentiable(dtype: Any) -> bool:
@@ -197,25 +211,36 @@ def _differentiable(dtype: Any) -> bool:
     return torch_dtype.is_floating_point or torch_dtype.is_complex
 
 
-def wanted_gradients(inputs: int, types: Sequence[Any]) -> tuple[int, ...]:
-    """For each input of the kernel below, the position of its gradient among the results; -1 if it has none."""
-    found: list[int] = []
-    for dtype in types[:inputs]:
-        found.append(sum(place >= 0 for place in found) if _differentiable(dtype) else -1)
-    return tuple(found)
+def wanted_gradients(
+    name: str, inputs: Sequence[Any], cotangents: Sequence[Any], required: Sequence[bool]
+) -> tuple[int, ...]:
+    """For each input of the kernel below, the position of its gradient among the results; -1 if that is zero.
+
+    A gradient is zero for integers, for inputs that do not require one, and, as in PyTorch, where the overload's
+    results are integers or constants.
+
+    Args:
+        name: the overload.
+        inputs, cotangents: the dtypes of the kernel's inputs and of its results.
+        required: for each input, whether its gradient is asked for.
+
+    Raises:
+        RuntimeError: PyTorch has no derivative for the overload.
+    """
+    wanted = [needed and _differentiable(dtype) for dtype, needed in zip(inputs, required, strict=True)]
+    op = schema(name)
+    if op.gradient == "constant" or not any(wanted) or not any(map(_differentiable, cotangents)):
+        return (-1,) * len(wanted)
+    if not op.differentiable:
+        raise RuntimeError(f"aten.{name} is not differentiable: {op.gradient_reason}")
+    return tuple(sum(wanted[:i]) if one else -1 for i, one in enumerate(wanted))
 
 
 @constexpr
-def _differentiate_in_graph(name: str, types: tuple[Any, ...], inputs: int) -> Any:
+def _differentiate_in_graph(name: str, types: tuple[Any, ...], inputs: int, outputs: int) -> Any:
     """The names of the dtypes, and `wanted_gradients`, found while MindSpore compiles."""
-    refuse_if_not_differentiable(name)
-    return dtypes.names(types), wanted_gradients(inputs, types)
-
-
-def refuse_if_not_differentiable(name: str) -> None:
-    """Raise RuntimeError if PyTorch has no derivative for the overload."""
-    if schema(name).gradient == "none":
-        raise RuntimeError(f"aten.{name} is not differentiable: PyTorch has no derivative for it")
+    wanted = wanted_gradients(name, types[:inputs], types[len(types) - outputs :], (True,) * inputs)
+    return dtypes.names(types), wanted
 
 
 class Differentiate:
@@ -224,81 +249,96 @@ class Differentiate:
     Args:
         name, text: the overload and its arguments.
         device: where the kernel runs, and so where its gradient does.
-        level: 0 for the bprop of the overload, n for that of its gradient of level n.
-        outputs: at level 1 and above, how many results the overload has.
+        outputs: for the bprop of a gradient, how many results the overload has.
+        asked: for the bprop of a gradient, see bridge.gradient.Level; empty for that of the overload.
         dropped: the range of inputs that the gradient above does not take: results that a backward shim was given.
+        redraws: whether the last result is the generator's state, which the gradient takes to draw the same again.
     """
 
     def __init__(
-        self, name: str, text: str, device: str, level: int, outputs: int, dropped: tuple[int, int] = (0, 0)
+        self,
+        name: str,
+        text: str,
+        device: str,
+        outputs: int = 0,
+        asked: tuple[str, ...] = (),
+        dropped: tuple[int, int] = (0, 0),
+        redraws: bool = False,
     ) -> None:
         self.name = name
         self.text = text
         self.device = device
-        self.level = level
         self.outputs = outputs
+        self.asked = asked
+        self.level = len(asked)
+        self.all_asked = (*asked, "")
         self.first, self.last = dropped
-        self.redraws = level == 0 and text.endswith(RANDOM_MARK)
-        backward = schema(name).backward if level == 0 else None
+        self.redraws = redraws
+        backward = None if asked else schema(name).backward
         self.by_formula = backward is not None
         self.uses_results = backward is not None and backward["uses_results"]
-        self._primitives: dict[int, Kernel] = {}
+        self._primitives: dict[tuple[int, str], Kernel] = {}
         # As in bridge/operator.py: MindSpore's compiler takes the instance's __call__, Python the class's.
         self.__dict__["__call__"] = self._call_in_graph
         self.__dict__["__ms_class__"] = True
 
     def __call__(self, inputs: tuple[Any, ...], out: Any, dout: Any) -> tuple[Any, ...]:
-        refuse_if_not_differentiable(self.name)
         cotangents = tuple(dout) if isinstance(dout, (tuple, list)) else (dout,)
-        outputs = self.outputs if self.level else len(cotangents) - self.redraws
+        if self.redraws:
+            cotangents = cotangents[:-1]
         kept = (*inputs[: self.first], *inputs[self.last :])
         if self.redraws:
-            tensors = (*kept, out[-1], *cotangents[:-1])
+            tensors = (*kept, out[-1], *cotangents)
         elif self.uses_results:
             tensors = (*kept, *(out if isinstance(out, (tuple, list)) else (out,)), *cotangents)
         else:
             tensors = (*kept, *cotangents)
-        wanted = wanted_gradients(len(kept), [x.dtype for x in kept])
+        required = [getattr(x, "_requires_grad", True) for x in kept]
+        wanted = wanted_gradients(self.name, [x.dtype for x in kept], [x.dtype for x in cotangents], required)
         found: list[Any] = []
         if max(wanted, default=-1) >= 0:
-            primitive = self._primitives.get(len(tensors))
+            asked = "" if all(required) else "".join(str(int(one)) for one in required) + "1" * self.redraws
+            key = (len(tensors), asked)
+            primitive = self._primitives.get(key)
             if primitive is None:
-                primitive = self._primitives[len(tensors)] = self._primitive(outputs, len(tensors))
+                primitive = self._primitives[key] = self._primitive(len(cotangents), len(tensors), asked)
             found = run(primitive, tensors)
         results = [ops.zeros_like(x) if i < 0 else found[i] for x, i in zip(kept, wanted, strict=True)]
         results[self.first : self.first] = [ops.zeros_like(x) for x in inputs[self.first : self.last]]
         return tuple(results)
 
-    def _primitive(self, outputs: int, inputs: int) -> Kernel:
+    def _primitive(self, cotangents: int, inputs: int, asked: str) -> Kernel:
         if self.by_formula:
-            return Backward(self.name, self.text, self.device, outputs)
-        return Gradient(self.name, self.text, self.device, self.level + 1, outputs, inputs)
+            return Backward(self.name, self.text, self.device, cotangents, asked)
+        outputs = self.outputs if self.level else cotangents
+        return Gradient(self.name, self.text, self.device, outputs, (*self.asked, asked), inputs)
 
     def _call_in_graph(self, inputs, out, dout):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         cotangents = dout if isinstance(dout, tuple) else (dout,)
+        if self.redraws:
+            cotangents = cotangents[:-1]
         outputs = self.outputs if self.level > 0 else len(cotangents)
         kept = (*inputs[: self.first], *inputs[self.last :])
         tensors = (*kept, *cotangents)
         if self.redraws:
-            outputs = len(cotangents) - 1
-            tensors = (*kept, out[-1], *cotangents[:-1])
+            tensors = (*kept, out[-1], *cotangents)
         elif self.uses_results:
             passed = out if isinstance(out, tuple) else (out,)
             tensors = (*kept, *passed, *cotangents)
         types = ()
         for x in tensors:
             types = (*types, x.dtype)
-        plan = _differentiate_in_graph(self.name, types, len(kept))
+        plan = _differentiate_in_graph(self.name, types, len(kept), len(cotangents))
         results = ()
         if max(plan[1]) < 0:
             for x in inputs:
                 results = (*results, ops.zeros_like(x))
             return results
         if self.by_formula:
-            found = _get_cache_prim(Backward)(self.name, self.text, self.device, outputs, plan[0])(*tensors)
+            found = _get_cache_prim(Backward)(self.name, self.text, self.device, outputs, "", plan[0])(*tensors)
         else:
             found = _get_cache_prim(Gradient)(
-                self.name, self.text, self.device, self.level + 1, outputs, len(tensors), plan[0]
+                self.name, self.text, self.device, outputs, self.all_asked, len(tensors), plan[0]
             )(*tensors)  # fmt: skip
         for x, i in zip(kept, plan[1]):  # noqa: B905  # the compiler's zip has no strict
             results = (*results, ops.zeros_like(x)) if i < 0 else (*results, found[i])

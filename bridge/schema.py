@@ -80,7 +80,10 @@ class Schema:
         self.shim: str | None = row["shim"]
         self.devices: list[str] = row["devices"]
         self.random: bool = row["random"]
+        # "formula", "composite", "constant" or "none" (aten_ops/model.py), and why if it is one of the last two.
         self.gradient: str = row["gradient"]
+        self.gradient_reason: str = row.get("gradient_reason", "")
+        self.differentiable = not self.gradient_reason
         # The backward shim, if there is one: whether it uses the results, and which results autograd tracks.
         self.backward: dict[str, Any] | None = None if self.random else row.get("backward")
         self.torch_op = getattr(getattr(torch.ops.aten, packet), overload or "default")
@@ -89,7 +92,7 @@ class Schema:
         self.positional = [a for a in self.arguments if not a.keyword_only]
         self.results = [str(r.type) for r in raw.returns]
         # Whether the gradient has to draw again what the call drew: the kernel then also gives the generator's state.
-        self.redraws = self.random and self.gradient != "none" and self.shim is not None
+        self.redraws = self.random and self.differentiable and self.shim is not None
         # Whether a primitive's flat results have to be brought into another form (bridge/results.py).
         lists = "List[Tensor]" in self.results and len(self.results) > 1
         self.nested = self.redraws or lists or self.output_mask is not None

@@ -100,6 +100,8 @@ class Arguments {
   void expect_more_inputs(int count) { more_inputs_ = count; }
 
   bool at_end() const { return position_ == text_.size(); }
+  // The text that is not read yet.
+  std::string rest() const { return text_.substr(position_); }
 
   // Steps over a None if it comes next.
   bool take_none() { return take_if('N'); }

@@ -10,20 +10,25 @@ using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
 Arguments &operator>>(Arguments &args, Saved &saved) {
-  args >> saved.results >> saved.passed >> saved.differentiable;
+  std::string name;
+  args >> saved.results >> saved.passed >> saved.differentiable >> saved.asked;
+  saved.call = args.rest();
+  args >> name;
   args.expect_more_inputs(static_cast<int>(saved.results) * (saved.passed ? 2 : 1));
   return args;
 }
 
-const at::Tensor &Saved::result(const Call &c, size_t i) const {
+at::Tensor Saved::result(const Call &c, size_t i) const {
   const auto inputs = c.inputs();
-  return inputs[inputs.size() - 2 * static_cast<size_t>(results) + i];
+  const size_t first = inputs.size() - 2 * static_cast<size_t>(results);
+  const std::vector<Strides> strides = find_layout(call, inputs.slice(0, first));
+  return strides.empty() ? inputs[first + i] : with_strides(inputs[first + i], strides.at(i));
 }
 
 std::vector<at::Tensor> Saved::all_results(const Call &c) const {
-  const auto inputs = c.inputs();
-  const auto count = static_cast<size_t>(results);
-  return inputs.slice(inputs.size() - 2 * count, count).vec();
+  std::vector<at::Tensor> tensors;
+  for (size_t i = 0; i < static_cast<size_t>(results); ++i) tensors.push_back(result(c, i));
+  return tensors;
 }
 
 variable_list Saved::gradients(const Call &c) const {
@@ -84,10 +89,17 @@ void BackwardBase::save(c10::OptionalArray<c10::SymInt> &field, const std::optio
   if (values) field.list = values->vec();
 }
 
+bool BackwardBase::gives_gradient(size_t input) const {
+  const at::ScalarType type = c_.inputs()[input].scalar_type();
+  return (at::isFloatingType(type) || at::isComplexType(type)) && (saved_.asked.empty() || saved_.asked[input] == '1');
+}
+
 void BackwardBase::wants(const at::Tensor &input) {
-  const bool differentiable = at::isFloatingType(input.scalar_type()) || input.is_complex();
-  // A number in a tensor's place has no gradient.
-  const bool wanted = differentiable && !input.unsafeGetTensorImpl()->is_wrapped_number();
+  // A number in a tensor's place is no input, and has no gradient.
+  bool wanted = false;
+  for (size_t i = 0; i < c_.inputs().size() && !wanted; ++i)
+    wanted = c_.inputs()[i].is_same(input) && gives_gradient(i);
+  if (wanted) input.set_requires_grad(true);  // some formulas ask the saved input itself
   edges_.push_back(wanted ? sink() : torch::autograd::Edge());
   wanted_.push_back(wanted ? input : at::Tensor());
 }
@@ -107,12 +119,12 @@ void BackwardBase::wants(const std::vector<at::Tensor> &inputs) {
 
 // As the engine does with what a node returns: summed over broadcast dimensions, in the input's dtype; undefined is
 // zero.
-std::vector<at::Tensor> BackwardBase::finish(const Call &c, const variable_list &gradients) const {
+std::vector<at::Tensor> BackwardBase::finish(const variable_list &gradients) const {
   std::vector<at::Tensor> finished;
-  const size_t count = c.outs().size();
-  for (const auto &input : c.inputs()) {
-    if (finished.size() == count) break;
-    if (!at::isFloatingType(input.scalar_type()) && !input.is_complex()) continue;
+  const size_t count = c_.outs().size();
+  for (size_t place = 0; place < c_.inputs().size() && finished.size() < count; ++place) {
+    if (!gives_gradient(place)) continue;
+    const at::Tensor &input = c_.inputs()[place];
     at::Tensor gradient;
     for (size_t i = 0; i < wanted_.size() && i < gradients.size(); ++i) {
       if (wanted_[i].is_same(input)) gradient = gradients[i];
@@ -120,6 +132,7 @@ std::vector<at::Tensor> BackwardBase::finish(const Call &c, const variable_list 
     if (!gradient.defined()) {
       gradient = at::zeros_like(input);
     } else {
+      if (gradient.is_sparse()) gradient = gradient.to_dense();
       if (gradient.sizes() != input.sizes()) gradient = at::sum_to(std::move(gradient), input.sizes());
       if (gradient.scalar_type() != input.scalar_type()) gradient = gradient.to(input.scalar_type());
     }

@@ -10,11 +10,11 @@
 //     explicit leaky_relu_derivative_shim(Arguments &args) { args >> saved >> self >> negative_slope; }
 //     void operator()(Call &c) const {
 //       const auto self = c(this->self);
-//       Backward<generated::LeakyReluBackward0> node;
+//       Backward<generated::LeakyReluBackward0> node(c, saved);
 //       node.save(node->self_, self);
 //       node.save(node->negative_slope, negative_slope);
 //       node.wants(self);
-//       node.apply(c, saved);
+//       node.apply();
 //     }
 //   };
 //   MS_EXT_CPU_SHIM_TUPLE(leaky_relu_derivative)
@@ -25,21 +25,26 @@
 #include <torch/csrc/autograd/generated/Functions.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include "layouts.h"
 #include "shim.h"
 
 namespace ms_ext {
 
 namespace generated = torch::autograd::generated;
 
-// What precedes the overload's own text: how many results it gave, whether they are among the kernel's inputs, and for
-// each result whether autograd tracks it.
+// What precedes the overload's own text: how many results it gave, whether they are among the kernel's inputs, for each
+// result whether autograd tracks it, for each input whether its gradient is asked for (a 0 or 1 for each, or nothing if
+// all are), and the overload's name.
 struct Saved {
   int64_t results = 0;
   bool passed = false;
   std::string differentiable;
+  std::string asked;
+  std::string call;  // the name and the overload's own text
 
   // The inputs of the kernel are the overload's tensors, its results if they are passed, and their gradients.
-  const at::Tensor &result(const Call &c, size_t i) const;
+  // Results are in the strides that PyTorch's kernel gives them (layouts.h).
+  at::Tensor result(const Call &c, size_t i) const;
   std::vector<at::Tensor> all_results(const Call &c) const;
   torch::autograd::variable_list gradients(const Call &c) const;
 };
@@ -62,6 +67,8 @@ const torch::autograd::Edge &sink();
 // The part of Backward that does not depend on the node.
 class BackwardBase {
  public:
+  BackwardBase(Call &c, const Saved &saved) : c_(c), saved_(saved) {}
+
   void save(torch::autograd::SavedVariable &field, const at::Tensor &tensor);
   void save(torch::autograd::SavedVariable &field, const std::optional<at::Tensor> &tensor);
   void save(std::vector<torch::autograd::SavedVariable> &field, const std::vector<at::Tensor> &tensors);
@@ -83,23 +90,29 @@ class BackwardBase {
   void wants(const std::vector<at::Tensor> &inputs);
 
  protected:
-  std::vector<at::Tensor> finish(const Call &c, const torch::autograd::variable_list &gradients) const;
+  std::vector<at::Tensor> finish(const torch::autograd::variable_list &gradients) const;
 
+  Call &c_;
+  const Saved &saved_;
   torch::autograd::edge_list edges_;
 
  private:
+  bool gives_gradient(size_t input) const;
+
   std::vector<at::Tensor> wanted_;
 };
 
 template <typename Node>
 class Backward : public BackwardBase {
  public:
+  using BackwardBase::BackwardBase;
+
   Node *operator->() { return node_.get(); }
 
-  void apply(Call &c, const Saved &saved) {
+  void apply() {
     const at::NoGradGuard no_grad;
     node_->set_next_edges(std::move(edges_));
-    c.store([&] { return finish(c, node_->apply(saved.gradients(c))); });
+    c_.store([&] { return finish(node_->apply(saved_.gradients(c_))); });
   }
 
  private:

@@ -2,7 +2,7 @@
 //
 // A kernel of level n is the gradient of the kernel of level n - 1, where level 0 is the overload itself. Its inputs
 // are those of level n - 1 followed by a cotangent for each output of level n - 1; its outputs are the gradients of the
-// differentiable (floating or complex) inputs of level n - 1.
+// differentiable (floating or complex) inputs of level n - 1 that are asked for.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
@@ -125,11 +125,12 @@ class gradient_shim {
  public:
   static constexpr bool kUsesAutograd = true;
 
-  // The text is the overload's name, the level, the numbers of the overload's outputs and of this kernel's inputs, and
-  // then the overload's own text.
+  // The text is the overload's name, for each level which inputs of the level below are asked for (a 0 or 1 for each,
+  // or nothing if all are), the numbers of the overload's outputs and of this kernel's inputs, and then the overload's
+  // own text.
   explicit gradient_shim(Arguments &args) : op_(find(args)) {
     int64_t inputs = 0;
-    args >> level_ >> outputs_ >> inputs;
+    args >> asked_ >> outputs_ >> inputs;
     for (const auto &argument : op_.schema().arguments()) arguments_.push_back(take_boxed(args, argument));
     redraws_ = args.take_random_mark();
     op_inputs_ = args.inputs() + (redraws_ ? 1 : 0);
@@ -144,7 +145,7 @@ class gradient_shim {
       inputs.push_back(received[i].detach());
       inputs.back().set_requires_grad(differentiable(received[i]) && !is_state(i));
     }
-    c.store([&] { return evaluate(level_, inputs, c.device(), /*differentiated_again=*/false); });
+    c.store([&] { return evaluate(asked_.size(), inputs, c.device(), /*differentiated_again=*/false); });
   }
 
  private:
@@ -167,22 +168,30 @@ class gradient_shim {
   }
 
   // The number of inputs of the kernel one level below `level`.
-  size_t inner_inputs(int64_t level, at::ArrayRef<at::Tensor> inputs) const {
+  size_t inner_inputs(size_t level, at::ArrayRef<at::Tensor> inputs) const {
     if (level == 1) return static_cast<size_t>(op_inputs_);
     const size_t inner = inner_inputs(level - 1, inputs);
     if (level == 2) return inner + static_cast<size_t>(outputs_);
-    const auto differentiated = inputs.slice(0, inner_inputs(level - 2, inputs));
-    return inner + static_cast<size_t>(std::count_if(differentiated.begin(), differentiated.end(), differentiable));
+    return inner + wanted(level - 2, inputs.slice(0, inner_inputs(level - 2, inputs))).size();
   }
 
-  Tensors evaluate(int64_t level, at::ArrayRef<at::Tensor> inputs, c10::Device device,
-                   bool differentiated_again) const {
+  // The inputs of the kernel one level below `level` that the kernel of `level` gives the gradients of.
+  Tensors wanted(size_t level, at::ArrayRef<at::Tensor> inner) const {
+    const std::string &asked = asked_[level - 1];
+    Tensors tensors;
+    for (size_t i = 0; i < inner.size(); ++i) {
+      if (differentiable(inner[i]) && (asked.empty() || asked[i] == '1')) tensors.push_back(inner[i]);
+    }
+    return tensors;
+  }
+
+  Tensors evaluate(size_t level, at::ArrayRef<at::Tensor> inputs, c10::Device device, bool differentiated_again) const {
     if (level == 0) return call(inputs, device);
     const size_t count = inner_inputs(level, inputs);
     const auto inner = inputs.slice(0, count);
     const auto cotangents = inputs.slice(count);
     const Tensors results = evaluate(level - 1, inner, device, true);
-    Tensors outputs, output_cotangents, wanted;
+    Tensors outputs, output_cotangents;
     TORCH_CHECK(results.size() == cotangents.size(), "it has ", results.size(), " outputs, but ", cotangents.size(),
                 " cotangents were given");
     for (size_t i = 0; i < results.size(); ++i) {
@@ -190,9 +199,9 @@ class gradient_shim {
       outputs.push_back(results[i]);
       output_cotangents.push_back(cotangents[i]);
     }
-    std::copy_if(inner.begin(), inner.end(), std::back_inserter(wanted), differentiable);
+    const Tensors tensors = wanted(level, inner);
     Tensors asked;
-    std::copy_if(wanted.begin(), wanted.end(), std::back_inserter(asked),
+    std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(asked),
                  [](const at::Tensor &tensor) { return tensor.requires_grad(); });
     Tensors found;
     if (!outputs.empty() && !asked.empty()) {
@@ -201,11 +210,15 @@ class gradient_shim {
     }
     Tensors gradients;
     size_t next = 0;
-    for (const auto &tensor : wanted) {
+    for (const auto &tensor : tensors) {
       at::Tensor gradient;
       if (tensor.requires_grad() && !found.empty()) gradient = found[next++];
-      gradients.push_back(gradient.defined() ? gradient
-                                             : at::zeros_like(tensor, tensor.options().requires_grad(false)));
+      if (!gradient.defined()) {
+        gradient = at::zeros_like(tensor, tensor.options().requires_grad(false));
+      } else if (gradient.is_sparse()) {
+        gradient = gradient.to_dense();
+      }
+      gradients.push_back(std::move(gradient));
     }
     return gradients;
   }
@@ -253,7 +266,7 @@ class gradient_shim {
 
   c10::OperatorHandle op_;
   std::vector<Boxed> arguments_;
-  int64_t level_ = 0;
+  std::vector<std::string> asked_;
   int64_t outputs_ = 0;
   int op_inputs_ = 0;
   bool redraws_ = false;

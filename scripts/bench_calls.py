@@ -7,9 +7,14 @@ graph) hardly count. Two kinds of chain:
     alone   x = op(x), again and again
     mixed   x = op(mindspore_abs(x)), again and again: what a ported network does. Per pair of operators.
 
+With --backward, the time that differentiating a chain (alone) takes: with respect to its input and weights, for a given
+gradient of its result. MindSpore runs forward and backward in one call, so what is shown, for PyTorch too, is the time
+of both less that of the forward chain.
+
 The ways take turns, and each row of the table shows medians, as soon as it is measured.
 
     python scripts/bench_calls.py                 # all, about four minutes on two cores
+    python scripts/bench_calls.py --backward
     python scripts/bench_calls.py --quick --json calls.json
 """
 
@@ -35,6 +40,7 @@ from bridge import aten
 
 SIZES = (16, 128, 512, 2048)
 WAYS = ("bridge", "mindspore", "by hand", "torch")
+BACKWARD_CASES = ("leaky_relu", "softmax", "layer_norm", "conv2d", "matmul")
 CHAIN = 100
 TARGET_S = 0.025  # a chain is shortened until it takes about this long, so that large sizes do not take minutes
 SLOW_S = 1.0  # a chain that takes longer runs once: MindSpore's conv2d takes seconds
@@ -258,6 +264,62 @@ class Bench:
         return {way: statistics.median(times) / length * 1e6 for way, times in seconds.items()}
 
 
+class BackwardBench(Bench):
+    """The same for differentiating the chains."""
+
+    def operator(self, way: str) -> Callable[..., Any] | None:
+        return None if way == "by hand" else super().operator(way)
+
+    def gradient(self, way: str, length: int) -> Callable[[], None] | None:
+        """A function that runs the chain and differentiates it; None where this way does not exist."""
+        op = self.operator(way)
+        if op is None:
+            return None
+        if way == "torch":
+            run = torch_chain(op, self.mixed, length)
+            leaves = [t.clone().requires_grad_() for t in self.torch_inputs]
+            cotangent = torch.ones_like(self.torch_inputs[0])
+
+            def run_torch() -> None:
+                torch.autograd.grad(run(*leaves), leaves, cotangent)
+                if self.torch_device == "cuda":
+                    torch.cuda.synchronize()
+
+            return run_torch
+        differentiated = ops.GradOperation(get_all=True, sens_param=True)(Chain(op, self.mixed, length))
+        ones = ops.ones_like(self.inputs[0])
+
+        def run_mindspore() -> None:
+            gradients = differentiated(*self.inputs, ones)
+            if self.torch_device == "cuda":
+                ms.runtime.synchronize()
+            else:
+                for gradient in gradients:
+                    gradient.asnumpy()
+
+        try:
+            run_mindspore()
+        except RuntimeError:
+            if way != "mindspore":
+                raise
+            return None
+        return run_mindspore
+
+    def measure(self, repeats: int) -> dict[str, float]:
+        """The median microseconds of differentiating one link, by way; the ways take turns."""
+        one = self.gradient("torch", 1)
+        assert one is not None
+        link = min(_seconds(one) for _ in range(3))
+        length = max(1, min(CHAIN, int(TARGET_S / link)))
+        chains = {way: (f, g) for way in WAYS if (f := self.chain(way, length)) and (g := self.gradient(way, length))}
+        seconds: dict[str, list[float]] = {way: [] for way in chains}
+        for _ in range(repeats):
+            for way, (forward, gradient) in chains.items():
+                if not seconds[way] or seconds[way][0] < SLOW_S:
+                    seconds[way].append(_seconds(gradient) - _seconds(forward))
+        return {way: statistics.median(times) / length * 1e6 for way, times in seconds.items()}
+
+
 def _seconds(run: Callable[[], None]) -> float:
     start = time.perf_counter()
     run()
@@ -279,6 +341,17 @@ def rows(quick: bool, device: str) -> Iterator[Row]:
         yield Row(case.name, "mixed" if mixed else "alone", mode, size, found)
 
 
+def backward_rows(device: str) -> Iterator[Row]:
+    for mode in ("pynative", "graph"):
+        for case in CASES:
+            if case.name not in BACKWARD_CASES:
+                continue
+            for size in (SIZES[0], SIZES[-1]):
+                ms.set_context(mode=ms.PYNATIVE_MODE if mode == "pynative" else ms.GRAPH_MODE)
+                found = BackwardBench(case, size, mode, False, device).measure(REPEATS)
+                yield Row(case.name, "back", mode, size, found)
+
+
 def print_header() -> None:
     times = "".join(f"{way:>11}" for way in WAYS)
     ratios = "".join(f"{'/ ' + way:>13}" for way in WAYS[1:])
@@ -294,13 +367,14 @@ def print_row(row: Row) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the smallest and the largest size, fewer repeats")
+    parser.add_argument("--backward", action="store_true", help="differentiate: the smallest and the largest size")
     parser.add_argument("--device", choices=("CPU", "GPU"), default="CPU")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     parsed = parser.parse_args()
     ms.set_device(parsed.device)
     print_header()
     measured = []
-    for row in rows(parsed.quick, parsed.device):
+    for row in backward_rows(parsed.device) if parsed.backward else rows(parsed.quick, parsed.device):
         print_row(row)
         measured.append(row)
     if parsed.json:

@@ -4,6 +4,7 @@
     python scripts/stress.py --calls 500 --seed 3
     python scripts/stress.py --seed 0 --only 1234   # one call again, in this process
     python scripts/stress.py --memory               # what a call costs in memory that stays
+    python scripts/stress.py --training             # what a training step does, here and in MindSpore's own operators
 
 The calls run in child processes, so that a crash costs one call and is reported with its arguments.
 """
@@ -298,12 +299,50 @@ def memory() -> None:
         print(f"{name:12} {calls:6} calls, RSS in MiB: {steps}, {per_call:.2f} KiB a call")
 
 
+def training(steps: int) -> None:
+    """Print what stays in memory per step of training a small net, in the bridge's operators and in MindSpore's."""
+    import mindspore as ms
+    import numpy as np
+    from mindspore import ops
+
+    from bridge import aten
+
+    numbers = np.random.default_rng(0)
+    x = ms.Tensor(numbers.standard_normal((32, 16)).astype(np.float32))
+    labels = numbers.integers(0, 4, 32)
+    one_hot = ms.Tensor(np.eye(4, dtype=np.float32)[labels])
+    target = ms.Tensor(labels)
+
+    def bridge_loss(weight: Any) -> Any:
+        hidden = aten.dropout(aten.leaky_relu(x, 0.1), 0.2, True)
+        return aten.cross_entropy_loss(aten.linear(hidden, weight), target)
+
+    def mindspore_loss(weight: Any) -> Any:
+        hidden = ops.dropout(ops.relu(x), 0.2)
+        return -(ops.log_softmax(ops.matmul(hidden, weight.T)) * one_hot).mean()
+
+    for name, loss in (("bridge", bridge_loss), ("MindSpore", mindspore_loss)):
+        weight = ms.Parameter(ms.Tensor(numbers.standard_normal((4, 16)).astype(np.float32)), name="weight")
+        optimiser = ms.nn.SGD([weight], 0.01)
+        differentiated = ms.value_and_grad(loss, None, optimiser.parameters)
+        sizes = []
+        for step in range(steps + 1):
+            value, gradients = differentiated(weight)
+            optimiser(gradients)
+            if step % (steps // 5) == 0:
+                value.asnumpy()
+                sizes.append(rss())
+        per_step = (sizes[-1] - sizes[1]) * 1024 / (steps * 4 / 5)  # the first fifth warms up
+        print(f"{name:10} {steps} steps, RSS in MiB: {sizes}, {per_step:.3f} KiB a step", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=10000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="make this one call in this process")
     parser.add_argument("--memory", action="store_true", help="measure memory per call instead")
+    parser.add_argument("--training", action="store_true", help="measure memory per training step instead")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -311,6 +350,9 @@ def main() -> int:
         return 0
     if options.memory:
         memory()
+        return 0
+    if options.training:
+        training(options.calls)
         return 0
     if options.only is not None:
         caller = Caller(options.seed)

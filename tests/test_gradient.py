@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import bridge
-from bridge import aten
+from bridge import aten, primitive
 
 MODES = {"pynative": lambda function: function, "graph": ms.jit}
 
@@ -123,13 +123,162 @@ def test_results_of_data_dependent_shape_have_gradients() -> None:
     np.testing.assert_array_equal(gradient.asnumpy(), np.where(x > 0, np.float32(3), np.float32(0)))
 
 
-def chosen(x):
-    return aten.argmax(x)
+def divided(x):
+    return aten.sum(aten.floor_divide(x, 2))
 
 
-def test_no_derivative_is_an_error_that_names_the_operator(mode: Callable[..., Any]) -> None:
-    with pytest.raises(RuntimeError, match=r"aten\.argmax is not differentiable"):
-        mode(ms.grad(chosen))(ms.Tensor(data(3)))
+def bessel(x):
+    return aten.sum(aten.special_bessel_j0(x))
+
+
+@pytest.mark.parametrize(("function", "name"), [(divided, "floor_divide"), (bessel, "special_bessel_j0")])
+def test_no_derivative_is_an_error_that_names_the_operator(
+    function: Callable[..., Any], name: str, mode: Callable[..., Any]
+) -> None:
+    with pytest.raises(RuntimeError, match=rf"aten\.{name}.* is not differentiable: PyTorch"):
+        mode(ms.grad(function))(ms.Tensor(data(3)))
+
+
+def masked(op, x):
+    return op.sum(op.where(op.gt(x, 0.0), x, op.mul(x, 0.1)))
+
+
+def indexed(op, x):
+    return op.sum(op.gather(x, 1, op.argmax(x, 1, True)))
+
+
+def with_constants(op, x):
+    return op.sum(op.mul(op.mul(x, op.full_like(x, 2.0)), op.detach(x)))
+
+
+def with_integers(op, x):
+    return op.sum(op.mul(x, op.bitwise_and(op.gt(x, 0.0), op.lt(x, 1.0))))
+
+
+@pytest.mark.parametrize("function", [masked, indexed, with_constants, with_integers])
+def test_masks_indices_and_filled_tensors_are_constants(function: Callable[..., Any], mode: Callable[..., Any]) -> None:
+    x = data(3, 4)
+
+    def loss(x):
+        return function(aten, x)
+
+    leaf = torch.from_numpy(x).requires_grad_()
+    (expected,) = torch.autograd.grad(function(torch.ops.aten, leaf), leaf)
+    np.testing.assert_array_equal(mode(ms.grad(loss))(ms.Tensor(x)).asnumpy(), expected.numpy())
+
+
+def orthogonal(op, a):  # its results are column-major in PyTorch
+    return op.linalg_qr(a)[0]
+
+
+def factored(op, a):
+    return op.linalg_cholesky_ex(a)[0]
+
+
+def solved(op, a):  # its formula asks the saved matrix whether it wants a gradient
+    return op._linalg_solve_ex(a, a)[0]
+
+
+@pytest.mark.parametrize("function", [orthogonal, factored, solved])
+def test_saved_results_have_pytorchs_strides(function: Callable[..., Any], mode: Callable[..., Any]) -> None:
+    def result(a):
+        return function(aten, a)
+
+    gradient = mode(ms.ops.GradOperation(sens_param=True)(result))
+    for seed in range(5):
+        half, cotangent = data(5, 5, seed=seed), data(5, 5, seed=seed + 100)
+        a = half @ half.T + np.eye(5, dtype=np.float32)
+        leaf = torch.from_numpy(a).requires_grad_()
+        (expected,) = torch.autograd.grad(function(torch.ops.aten, leaf), leaf, torch.from_numpy(cotangent))
+        np.testing.assert_array_equal(gradient(ms.Tensor(a), ms.Tensor(cotangent)).asnumpy(), expected.numpy())
+
+
+def test_sparse_gradients_are_given_dense(mode: Callable[..., Any]) -> None:
+    index = np.array([[1, 1], [3, 0]])
+
+    def looked_up(weight, index):
+        return aten.sum(aten.embedding(weight, index, -1, False, True))
+
+    gradient = mode(ms.grad(looked_up))(ms.Tensor(data(4, 2)), ms.Tensor(index))
+    np.testing.assert_array_equal(gradient.asnumpy(), [[1, 1], [2, 2], [0, 0], [1, 1]])
+
+
+@pytest.fixture
+def gradients_computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many gradients each kernel of a backward pass gives, as they run."""
+    counts: list[int] = []
+
+    def counting(kernel: Any, tensors: Any) -> Any:
+        results = run(kernel, tensors)
+        if not isinstance(kernel, primitive.ATen):
+            counts.append(len(results))
+        return results
+
+    run = primitive.run
+    monkeypatch.setattr(primitive, "run", counting)
+    return counts
+
+
+@pytest.mark.parametrize("name", ["mm", "einsum"])  # by a backward shim, and by a recomputation
+def test_only_needed_gradients_are_computed(name: str, gradients_computed: list[int]) -> None:
+    x = ms.Tensor(data(3, 4))
+    frozen = ms.Parameter(ms.Tensor(data(4, 5)), name="frozen", requires_grad=False)
+    trained = ms.Parameter(ms.Tensor(data(4, 5, seed=1)), name="trained")
+
+    def multiplied(op, x, w):
+        return op.mm(x, w) if name == "mm" else op.einsum("ij,jk->ik", [x, w])
+
+    def gradient_with(w):
+        gradients_computed.clear()
+        gradient = ms.grad(lambda x: multiplied(aten, x, w))(x)
+        leaf = torch.from_numpy(x.asnumpy()).requires_grad_()
+        product = multiplied(torch.ops.aten, leaf, torch.from_numpy(w.asnumpy()))
+        (expected,) = torch.autograd.grad(product, leaf, torch.ones_like(product))
+        np.testing.assert_array_equal(gradient.asnumpy(), expected.numpy())
+        return list(gradients_computed)
+
+    assert gradient_with(trained) == [2]
+    assert gradient_with(frozen) == [1]
+
+    def second(x):
+        return ms.grad(lambda x: aten.sum(aten.sin(multiplied(aten, x, frozen))))(x)
+
+    leaf, weight = torch.from_numpy(data(3, 4)).double().requires_grad_(), torch.from_numpy(data(4, 5)).double()
+    (first,) = torch.autograd.grad((leaf @ weight).sin().sum(), leaf, create_graph=True)
+    (expected,) = torch.autograd.grad(first.sum(), leaf)
+    np.testing.assert_allclose(ms.grad(second)(x).asnumpy(), expected.numpy(), rtol=1e-4, atol=1e-5)  # float32
+
+
+def test_mixed_results_have_gradients() -> None:  # tensors and an int
+    x = data(2, 3, 4)
+
+    def normed(op, x):
+        return op.sum(op.sin(op._batch_norm_impl_index(x, None, None, None, None, True, 0.1, 1e-5, True)[0]))
+
+    leaf = torch.from_numpy(x).requires_grad_()
+    (expected,) = torch.autograd.grad(normed(torch.ops.aten, leaf), leaf)
+    gradient = ms.grad(lambda x: normed(aten, x))(ms.Tensor(x))
+    np.testing.assert_array_equal(gradient.asnumpy(), expected.numpy())
+
+
+def test_draws_of_data_dependent_shape_are_differentiated_as_drawn() -> None:
+    sizes = ms.Tensor([3, 2, 1], ms.int64)
+    weights = [ms.Tensor(data(*shape, seed=i)) for i, shape in enumerate([(4, 4), (4, 4), (4,), (4,)] * 2)]
+
+    def recurrent(x):
+        results = aten.rnn_tanh.data(x, sizes, ms.ops.zeros((2, 3, 4)), weights, True, 2, 0.5, True, False)
+        return aten.sum(results[0]), results[0]
+
+    bridge.manual_seed(3)
+    (_, drawn), gradient = ms.value_and_grad(recurrent, has_aux=True)(ms.Tensor(data(6, 4)))
+    torch.manual_seed(3)
+    leaf = torch.from_numpy(data(6, 4)).requires_grad_()
+    expected = torch.rnn_tanh(
+        leaf, torch.tensor([3, 2, 1]), torch.zeros(2, 3, 4), [torch.from_numpy(w.asnumpy()) for w in weights],
+        True, 2, 0.5, True, False,
+    )[0]  # fmt: skip
+    np.testing.assert_array_equal(drawn.asnumpy(), expected.detach().numpy())
+    np.testing.assert_array_equal(gradient.asnumpy(), torch.autograd.grad(expected.sum(), leaf)[0].numpy())
 
 
 def test_integer_inputs_have_no_gradient(mode: Callable[..., Any]) -> None:

@@ -1,0 +1,105 @@
+"""Composite overloads that are one call of another overload: `matmul` of matrices is `mm`, `layer_norm` is the first
+result of `native_layer_norm`.
+
+PyTorch differentiates a composite through its parts. Where there is one part, and it has a backward shim, calling it in
+the composite's place spares the gradient a second forward call. Which part it is can depend on the shapes.
+"""
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bridge.arguments import Binder, TensorMark
+from bridge.infer import Spec, torch_call
+from bridge.schema import Schema, schema, table
+
+
+@dataclass(frozen=True)
+class Alias:
+    """The call that a composite comes to."""
+
+    name: str
+    text: str
+    inputs: tuple[int, ...]
+    """Which of the composite's tensors are its tensors."""
+    result: int | None
+    """Which of its results is the composite's; None if it has one."""
+
+
+class _Calls(TorchDispatchMode):
+    """The calls that a composite makes, with their results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.made.append((func, args, kwargs or {}, result))
+        return result
+
+
+@contextlib.contextmanager
+def _without_data(device: str) -> Iterator[str]:
+    """PyTorch's device for tensors that hold no data, yet choose the kernels of the given device."""
+    if device == "CPU":  # a meta tensor chooses what a CPU tensor does
+        yield "meta"
+        return
+    from torch._subclasses.fake_tensor import FakeTensorMode  # takes a second to load
+
+    with FakeTensorMode():
+        yield "cuda"
+
+
+@functools.lru_cache(maxsize=4096)
+def find(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> Alias | None:
+    """The alias on "CPU" or "GPU" of an overload with these arguments, for inputs of these shapes and dtypes; None if
+    there is none."""
+    op = schema(name)
+    if op.gradient != "composite" or op.redraws or op.results != ["Tensor"]:
+        return None
+    calls = _Calls()
+    try:
+        with _without_data(device) as torch_device, torch.no_grad():
+            tensors = [torch.empty(shape, dtype=dtype, device=torch_device) for shape, dtype in inputs]
+            with calls:
+                result = torch_call(op, text, tensors, torch_device)
+    except Exception:  # what is wrong with the call is found where its results are inferred
+        return None
+    if len(calls.made) != 1:
+        return None
+    part, args, kwargs, results = calls.made[0]
+    part_name = part.name().removeprefix("aten::")
+    if "schema" not in table().get(part_name, {}) or "skipped" in table()[part_name]:
+        return None
+    part_schema = schema(part_name)
+    if part_schema.backward is None or device not in part_schema.devices:
+        return None
+    if isinstance(results, tuple):
+        places = [i for i, one in enumerate(results) if one is result]
+        return _alias(part_schema, args, kwargs, tensors, places[0]) if places else None
+    return _alias(part_schema, args, kwargs, tensors, None) if results is result else None
+
+
+def _alias(
+    part: Schema, args: Sequence[Any], kwargs: dict[str, Any], tensors: list[torch.Tensor], result: int | None
+) -> Alias | None:
+    marks = {id(tensor): TensorMark() for tensor in tensors}
+
+    def marked(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return marks[id(value)]
+        return [marked(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+    try:
+        bound = Binder(part, marked(args), {key: marked(value) for key, value in kwargs.items()}).bind()
+    except KeyError:  # it takes a tensor that the composite made
+        return None
+    order = list(marks.values())
+    return Alias(part.name, bound.text, tuple(order.index(mark) for mark in bound.tensors), result)
