@@ -17,7 +17,7 @@ import torch
 
 ROOT = pathlib.Path(__file__).parent.parent
 TORCH = pathlib.Path(torch.__file__).parent
-GENERATED_FILES = ("operators.json", "aten.pyi", "bprops.py")
+GENERATED_FILES = ("operators.json", "holders.json", "aten.pyi", "bprops.py")
 
 
 def _digest(*parts: str) -> str:
@@ -72,7 +72,7 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str) -
         "  deps = gcc",
         "  description = compile $in",
         "rule link",
-        f"  command = $cxx -shared $in -o $out -L{TORCH / 'lib'} -L{objects} $libraries -ltorch_cpu -lc10 "
+        f"  command = $cxx -shared $in -o $out -Wl,-soname,$soname -L{TORCH / 'lib'} -L{objects} $libraries -ltorch_cpu -lc10 "
         "-Wl,-rpath,'$$ORIGIN' -Wl,--no-undefined",
         "  description = link $out",
     ]
@@ -86,7 +86,7 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str) -
             if source.name == "aot_extra.cpp":  # MindSpore's string ABI, see the file
                 lines.append("  flags = $flags -D_GLIBCXX_USE_CXX11_ABI=0")
         lines.append(f"build {objects / name}: link {' '.join(built)}{f' | {objects / needs}' if needs else ''}")
-        lines.append(f"  libraries = {libraries}")
+        lines.extend([f"  libraries = {libraries}", f"  soname = {name}"])
 
     library("libms_ext.so", sorted((ROOT / "ms_ext").glob("*.cpp")))
     library("libaten_cpu.so", sorted(generated.glob("*.cpp")), "-lms_ext", "libms_ext.so")

@@ -16,7 +16,7 @@ from bridge import bprops, dtypes, gradient, graph
 from bridge.encoding import RANDOM_MARK
 from bridge.gradient import Level
 from bridge.infer import Spec, infer_unknown
-from bridge.schema import schema
+from bridge.schema import label, schema
 
 LIBRARIES = pathlib.Path(__file__).parent / "lib"
 _MAX_INFERRED = 4096
@@ -25,6 +25,11 @@ _MAX_INFERRED = 4096
 _shared = ctypes.CDLL(str(LIBRARIES / "libms_ext.so"))
 _kernels = ctypes.CDLL(str(LIBRARIES / "libaten_cpu.so"))
 graph.install(_shared)
+
+
+def shared_library() -> ctypes.CDLL:
+    """libms_ext.so, which all kernels share."""
+    return _shared
 
 
 def _element_type(dtype: Any) -> Any:
@@ -87,7 +92,7 @@ class Kernel(ops.Custom):
 
     def _infer(self, key: tuple[Any, ...]) -> dict[str, Any]:
         if "aten_dtypes" not in self.attrs and any(size < 0 for k in key for size in k[:-1]):
-            raise ValueError(f"aten.{self.aten_op}: a tensor without data, of unknown shape, has no result")
+            raise ValueError(f"{label(self.aten_op)}: a tensor without data, of unknown shape, has no result")
         inputs = tuple((k[:-1], dtypes.to_torch(k[-1])) for k in key)
         specs = self._specs(inputs)
         shapes = tuple(shape for shape, _ in specs)
@@ -101,22 +106,23 @@ class Kernel(ops.Custom):
 
 
 class ATen(Kernel):
-    """An ATen overload.
+    """An ATen overload, or a kernel that bridge.kernels declares.
 
     Args:
-        name: the overload, as in "add.Tensor".
+        name: the overload, as in "add.Tensor", or a declared name, as in "custom::sigmoid".
         text, input_dtypes: see Kernel.
     """
 
     def __init__(self, name: str, text: str, input_dtypes: str | None = None) -> None:
         op = schema(name)
-        single = op.results == ["Tensor"] and not text.endswith(RANDOM_MARK)
-        super().__init__(name, text, f"libaten_cpu.so:aten_{op.shim}", single, input_dtypes)
+        super().__init__(name, op.kernel_text(text), op.function, op.single, input_dtypes)
         self.init_attrs = {"name": name, "text": text, "input_dtypes": input_dtypes}
         if op.random:
             self.add_prim_attr("side_effect_hidden", True)  # two draws are two draws, even with equal arguments
         inputs = gradient.op_inputs(text) - text.endswith(RANDOM_MARK)
-        self.bprop = bprops.make(inputs, Differentiate(name, text, 0, 0))
+        for key, value in op.attributes(text).items():
+            self.add_prim_attr(key, value)
+        self.bprop = bprops.make(inputs, op.bprop(text) or Differentiate(name, text, 0, 0))
 
 
 class Gradient(Kernel):
@@ -209,7 +215,7 @@ def _differentiate_in_graph(name: str, types: tuple[Any, ...], inputs: int) -> A
 def refuse_if_not_differentiable(name: str) -> None:
     """Raise RuntimeError if PyTorch has no derivative for the overload."""
     if schema(name).gradient == "none":
-        raise RuntimeError(f"aten.{name} is not differentiable: PyTorch has no derivative for it")
+        raise RuntimeError(f"{label(name)} is not differentiable: PyTorch has no derivative for it")
 
 
 class Differentiate:
