@@ -1,5 +1,5 @@
-// Two element-wise operators of float32 tensors as plain MindSpore AOT kernels: a + b, and a * a + b * b with a backward
-// kernel of its own. No header is needed.
+// Two element-wise operators of float32 tensors as plain MindSpore AOT kernels: a + b, and a * a + b * b with a
+// backward kernel of its own. No header is needed.
 #include <cstdint>
 
 namespace {
