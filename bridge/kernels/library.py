@@ -168,7 +168,7 @@ def _link_command(recipe: Recipe, objects: Sequence[pathlib.Path], target: pathl
                       f"-L{home / 'targets' / 'x86_64-linux' / 'lib'}", "-lcudart_static", "-ldl", "-lrt", "-lpthread"]
     return [
         cxx(), "-shared", *map(str, objects), "-o", str(target), "-Wl,-Bsymbolic-functions", "-Wl,--as-needed",
-        f"-L{LIBRARIES}", f"-L{_TORCH / 'lib'}", *libraries,
+        f"-L{LIBRARIES}", f"-L{_TORCH / 'lib'}", *libraries, *recipe.flags,
     ]  # fmt: skip
 
 
