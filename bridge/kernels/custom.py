@@ -41,26 +41,36 @@ def paths(sources: Sources) -> tuple[pathlib.Path, ...]:
 
 
 class Library:
-    """What is compiled for the functions of one call of `aot` or `extension`, for each device when it is needed.
+    """What is compiled for kernels of the same sources, for each device when it is first needed.
+
+    Kernels are added until then, so that one build serves all that are declared beforehand.
 
     Args:
         form: "aot" or "extension".
-        functions: the functions that get shims; the first gives the name.
         sources: for each device, "CPU" and "CUDA", its sources, or one library that was built before.
         flags: for every compiler call.
     """
 
-    def __init__(self, form: str, functions: list[Function], sources: dict[str, tuple[pathlib.Path, ...]],
-                 flags: tuple[str, ...]) -> None:  # fmt: skip
+    def __init__(self, form: str, sources: dict[str, tuple[pathlib.Path, ...]], flags: tuple[str, ...]) -> None:
         self.form = form
-        self.functions = functions
+        self.functions: list[Function] = []
         self.sources = sources
         self.flags = flags
         self._built: dict[str, pathlib.Path] = {}
+        self._closed = False
 
     @property
     def name(self) -> str:
-        return self.functions[0].declaration.name
+        """The name of the sources, which messages and files have."""
+        return (self.sources["CPU"] or self.sources["CUDA"])[0].stem
+
+    def accepts(self, functions: Sequence[Function]) -> bool:
+        """Whether the functions can be added: nothing is built yet, and none is there in another form."""
+        known = {f.declaration.name: f for f in self.functions}
+        return not self._closed and all(known.get(f.declaration.name, f) == f for f in functions)
+
+    def add(self, functions: Sequence[Function]) -> None:
+        self.functions += [function for function in functions if function not in self.functions]
 
     def device(self) -> str:
         """The variant for MindSpore's device."""
@@ -68,6 +78,7 @@ class Library:
 
     def path(self) -> pathlib.Path:
         """The library for MindSpore's device, loaded. Raises KernelError if it cannot be built."""
+        self._closed = True
         device = self.device()
         built = self._built.get(device)
         if built is None:
@@ -135,11 +146,11 @@ class Custom(Schema):
         function: it, there.
         results: see bridge.kernels.extension.
         gradient: a parsed line, a Python function, or None.
-        relatives: the full names of the kernels that the line may call.
+        relatives: the kernels that the line calls, by the names that it has for them.
     """
 
     def __init__(self, name: str, declaration: Declaration, library: Library, function: Function, results: Results,
-                 gradient: Line | Any, relatives: dict[str, str]) -> None:  # fmt: skip
+                 gradient: Line | Any, relatives: dict[str, Custom]) -> None:  # fmt: skip
         meta = inference(declaration, results)
         raw = SimpleNamespace(arguments=[], returns=[])
         super().__init__(name, declaration.text, raw, meta or self.on_torch, declaration.name if meta else None,
@@ -150,7 +161,7 @@ class Custom(Schema):
         self.library = library
         self._function = function
         self._gradient = gradient
-        self._relatives = relatives
+        self.relatives = relatives
 
     @property
     def function(self) -> str:
@@ -170,7 +181,8 @@ class Custom(Schema):
         return PythonGradient(self.name, text, self.declaration, self._gradient)
 
     def _schemas(self, function: str) -> list[str]:
-        return [self._relatives[function]] if function in self._relatives else formula.aten_names(function)
+        relative = self.relatives.get(function)
+        return [relative.name] if relative else formula.aten_names(function)
 
     def on_torch(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel on PyTorch's tensors: without MindSpore, and without a gradient."""
@@ -322,6 +334,11 @@ class KernelOperator(Operator):
         super().__init__(op.name, (op.name,))
         self._op = op
 
+    @property
+    def gradient_kernels(self) -> dict[str, KernelOperator]:
+        """The functions of the sources that the gradient line calls, as operators of their own."""
+        return {name: KernelOperator(op) for name, op in self._op.relatives.items()}
+
     def build(self) -> pathlib.Path:
         """Compile for MindSpore's device now, rather than at the first call; returns the library."""
         return self._op.library.path()
@@ -367,6 +384,21 @@ def _unused_name(function: str) -> str:
     return name if count == 1 else f"{name}#{count}"
 
 
+_libraries: dict[Any, Library] = {}
+
+
+def _library(
+    form: str, variants: dict[str, tuple[pathlib.Path, ...]], flags: tuple[str, ...], functions: list[Function]
+) -> Library:
+    """The library for functions of these sources: the one that is still open, or a new one."""
+    key = (form, *variants.values(), flags)
+    found = _libraries.get(key)
+    if found is None or not found.accepts(functions):
+        found = _libraries[key] = Library(form, variants, flags)
+    found.add(functions)
+    return found
+
+
 def make(form: str, sources: Sources, cuda: Sources, line: str, results: Results, gradient: Gradient,
          initial: Initial, flags: Sequence[str]) -> KernelOperator:  # fmt: skip
     """What `bridge.kernels.aot` and `extension` do; see there."""
@@ -394,13 +426,12 @@ def make(form: str, sources: Sources, cuda: Sources, line: str, results: Results
             function = Function(derived, hidden)
             functions.append(function)
             backward.append((entry.function, derived, function, like))
-    library = Library(form, functions, variants, tuple(flags))
-    relatives: dict[str, str] = {}
+    owner = _library(form, variants, tuple(flags), functions)
+    relatives: dict[str, Custom] = {}
     for called, derived, function, like in backward:
-        op = Custom(_unused_name(derived.name), derived, library, function, like, None, {})
-        declare(op)
-        relatives[called] = op.name
-    op = Custom(_unused_name(declaration.name), declaration, library, functions[0], results,
+        relatives[called] = Custom(_unused_name(derived.name), derived, owner, function, like, None, {})
+        declare(relatives[called])
+    op = Custom(_unused_name(declaration.name), declaration, owner, functions[0], results,
                 parsed if parsed is not None else gradient, relatives)  # fmt: skip
     declare(op)
     return KernelOperator(op)

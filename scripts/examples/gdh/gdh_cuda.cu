@@ -1,8 +1,8 @@
 // gdh's kernels for CUDA; gdh_cpu.cpp has the formulas.
 #include <ATen/Dispatch.h>
-#include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
 #include "gdh.h"
@@ -95,7 +95,7 @@ at::Tensor gdh(const at::Tensor &input, const at::Tensor &gamma_input, const at:
   const int64_t size = x.numel(), channels = x.size(1);
   if (size == 0) return y;
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "gdh", [&] {
-    forward<<<blocks(size), kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(
+    forward<<<blocks(size), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
         x.const_data_ptr<scalar_t>(), gamma.const_data_ptr<scalar_t>(), beta.const_data_ptr<scalar_t>(),
         y.mutable_data_ptr<scalar_t>(), size, channels, size / (x.size(0) * channels));
   });
@@ -116,7 +116,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> gdh_backward(const at::Tensor &gr
   if (size == 0) return {grad_x, grad_gamma.zero_(), grad_beta.zero_()};
   const at::Tensor t = at::empty_like(x), u = at::empty_like(x);
   const int64_t places = size / (x.size(0) * channels);
-  const auto stream = at::cuda::getCurrentCUDAStream();
+  const auto stream = c10::cuda::getCurrentCUDAStream();
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "gdh_backward", [&] {
     quotients<<<blocks(size), kThreads, 0, stream>>>(grad.const_data_ptr<scalar_t>(), x.const_data_ptr<scalar_t>(),
                                                      gamma.const_data_ptr<scalar_t>(), beta.const_data_ptr<scalar_t>(),

@@ -1,11 +1,11 @@
 // detection::nms for CUDA. A kernel finds which better boxes cover each box, as bits; the greedy pass over them is
 // sequential, so one thread makes it. The size of the result is read back by the host, which has to know it.
 #include <ATen/core/Tensor.h>
-#include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/argsort.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
 namespace {
@@ -62,7 +62,7 @@ at::Tensor nms(const at::Tensor &boxes, const at::Tensor &scores, double thresho
   const at::Tensor covers = at::empty({n, words}, longs);
   const at::Tensor removed = at::empty({words}, longs);
   const at::Tensor kept = at::empty({n + 1}, longs);
-  const auto stream = at::cuda::getCurrentCUDAStream();
+  const auto stream = c10::cuda::getCurrentCUDAStream();
   const dim3 blocks(static_cast<unsigned>((n + kBits - 1) / kBits), static_cast<unsigned>(words));
   find_covered<<<blocks, kBits, 0, stream>>>(sorted.const_data_ptr<float>(), n, words, threshold,
                                              covers.mutable_data_ptr<int64_t>());

@@ -1,8 +1,8 @@
 // The batched outer product for CUDA: a thread for each element of the result.
 #include <ATen/Dispatch.h>
-#include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include "outer.h"
 
@@ -26,8 +26,8 @@ at::Tensor outer(const at::Tensor &x_input, const at::Tensor &y_input) {
   if (size == 0) return out;
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "outer", [&] {
     multiply<<<static_cast<unsigned>((size + kThreads - 1) / kThreads), kThreads, 0,
-               at::cuda::getCurrentCUDAStream()>>>(x.const_data_ptr<scalar_t>(), y.const_data_ptr<scalar_t>(),
-                                                   out.mutable_data_ptr<scalar_t>(), size, n, m);
+               c10::cuda::getCurrentCUDAStream()>>>(x.const_data_ptr<scalar_t>(), y.const_data_ptr<scalar_t>(),
+                                                    out.mutable_data_ptr<scalar_t>(), size, n, m);
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return out;

@@ -1,8 +1,8 @@
-// sigmoid for CUDA: one thread for each element. at::cuda::getCurrentCUDAStream() is MindSpore's stream here.
+// sigmoid for CUDA: one thread for each element. c10::cuda::getCurrentCUDAStream() is MindSpore's stream here.
 #include <ATen/Dispatch.h>
-#include <ATen/cuda/CUDAContext.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
 
 namespace {
 
@@ -29,7 +29,7 @@ at::Tensor sigmoid(const at::Tensor &x) {
   at::Tensor y = at::empty_like(x);
   if (x.numel() == 0) return y;
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "sigmoid", [&] {
-    forward<<<blocks(x.numel()), kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(
+    forward<<<blocks(x.numel()), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
         x.const_data_ptr<scalar_t>(), y.mutable_data_ptr<scalar_t>(), x.numel());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
@@ -40,7 +40,7 @@ at::Tensor sigmoid_backward(const at::Tensor &grad, const at::Tensor &y) {
   at::Tensor grad_x = at::empty_like(y);
   if (y.numel() == 0) return grad_x;
   AT_DISPATCH_FLOATING_TYPES(y.scalar_type(), "sigmoid_backward", [&] {
-    backward<<<blocks(y.numel()), kThreads, 0, at::cuda::getCurrentCUDAStream()>>>(
+    backward<<<blocks(y.numel()), kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(
         grad.const_data_ptr<scalar_t>(), y.const_data_ptr<scalar_t>(), grad_x.mutable_data_ptr<scalar_t>(), y.numel());
   });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
