@@ -72,8 +72,8 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str) -
         "  deps = gcc",
         "  description = compile $in",
         "rule link",
-        f"  command = $cxx -shared $in -o $out -Wl,-soname,$soname -L{TORCH / 'lib'} -L{objects} $libraries -ltorch_cpu -lc10 "
-        "-Wl,-rpath,'$$ORIGIN' -Wl,--no-undefined",
+        f"  command = $cxx -shared $in -o $out -L{TORCH / 'lib'} -L{objects} $libraries -ltorch_cpu -lc10 "
+        "-Wl,-soname,$soname -Wl,-rpath,'$$ORIGIN' -Wl,--no-undefined",
         "  description = link $out",
     ]
 

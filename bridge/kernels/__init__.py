@@ -69,7 +69,7 @@ def extension(
     cuda: Sources = (),
     flags: Sequence[str] = (),
 ) -> KernelOperator:
-    """A function of a PyTorch C++ or CUDA extension: `at::Tensor f(const at::Tensor &a, int64_t n, double r, bool flag)`.
+    """A function of a PyTorch extension: `at::Tensor f(const at::Tensor &a, int64_t n, double r, bool flag)`.
 
     It may return a tensor, a tuple or a vector of tensors, or fill outputs that it is given: an output is written
     `*, Tensor(a!) out` in the schema; an argument that it changes, `Tensor(a!) x`, is changed in a copy, which is a

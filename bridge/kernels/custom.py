@@ -5,7 +5,7 @@ import ctypes
 import os
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,7 +36,7 @@ def paths(sources: Sources) -> tuple[pathlib.Path, ...]:
         if not path.is_file():
             raise FileNotFoundError(f"a kernel's source is not there: {path}")
         if path.suffix not in (".cpp", ".cc", ".cxx", ".cu", ".so"):
-            raise ValueError(f"a kernel's source is a .cpp, .cc, .cxx or .cu file, or a library (.so) built before: {path}")
+            raise ValueError(f"a kernel's source is a .cpp, .cc, .cxx or .cu file, or a library built before: {path}")
     return found
 
 
@@ -267,7 +267,7 @@ class Registered(Schema):
     def bprop(self, text: str) -> Any:
         if self._line is not None:
             return Formula(self.name, text, self.declaration, self._line, _callable_names)
-        if self._gradient is not None:
+        if callable(self._gradient):
             return PythonGradient(self.name, text, self.declaration, self._gradient)
         return NoGradient(self.name) if self.gradient == "none" else None
 
@@ -306,18 +306,27 @@ def registered_names(name: str, gradient: Gradient = None) -> list[str]:
         )
     found = []
     refused = ""
-    for each in [overload] if overload else packet.overloads():
-        torch_op = getattr(packet, each)
+    overloads = [getattr(packet, each) for each in ([overload] if overload else packet.overloads())]
+    # A 0-d tensor can be read as a number, but that has no gradient: overloads for tensors are tried first.
+    for torch_op in sorted(overloads, key=_tensor_arguments, reverse=True):
+        each = torch_op._overloadname
         full = f"{namespace}::{packet_name}" + ("" if each == "default" else f".{each}")
         written = [a.name for a in torch_op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         if written:
-            refused = f"{full} writes to its argument {written[0]!r}, which MindSpore's tensors do not allow: register an operator that returns its result"
+            refused = (
+                f"{full} writes to its argument {written[0]!r}, which MindSpore does not allow: register an operator "
+                "that returns its result"
+            )
             continue
         declare(Registered(full, torch_op, gradient))
         found.append(full)
     if not found:
         raise ValueError(refused)
     return found
+
+
+def _tensor_arguments(torch_op: Any) -> int:
+    return sum("Tensor" in str(argument.type) for argument in torch_op._schema.arguments)
 
 
 def _callable_names(function: str) -> list[str]:
@@ -373,6 +382,7 @@ class RegisteredOperator(Operator):
                 raise
         for op in self.schemas:
             op.shim = None
+        self._plans.clear()
         return super()._call_unplanned(args, kwargs, key)
 
 
@@ -382,6 +392,38 @@ def _unused_name(function: str) -> str:
     while is_declared(name if count == 1 else f"{name}#{count}"):
         count += 1
     return name if count == 1 else f"{name}#{count}"
+
+
+def _functions(
+    declaration: Declaration, line: Line | None
+) -> tuple[list[Function], dict[str, tuple[Function, str]]]:
+    """The functions that need shims; for those that a gradient line calls, also what their results are like."""
+    backward: dict[str, tuple[Function, str]] = {}
+    for entry in line.entries if line else ():
+        if entry.function.startswith("aten."):
+            formula.aten_names(entry.function)
+        if not entry.function or entry.function.startswith("aten."):
+            continue
+        text, like, hidden = formula.backward_schema(entry, declaration)
+        known = backward.setdefault(entry.function, (Function(parse(text), hidden), like))
+        if known[0].declaration.text != text:
+            raise ValueError(
+                f"the gradient line of {declaration.name} calls {entry.function} in two ways: "
+                f"{known[0].declaration.text} and {text}"
+            )
+    return [Function(declaration), *(function for function, _ in backward.values())], backward
+
+
+def library_of(
+    form: str, variants: dict[str, tuple[pathlib.Path, ...]], lines: Mapping[str, str | None], initial: Initial,
+    flags: tuple[str, ...],
+) -> Library:  # fmt: skip
+    """One library of several kernels: schema line -> gradient line."""
+    found = Library(form, variants, flags)
+    for schema_line, gradient_line in lines.items():
+        declaration = parse(schema_line, initial)
+        found.add(_functions(declaration, formula.parse(gradient_line, declaration) if gradient_line else None)[0])
+    return found
 
 
 _libraries: dict[Any, Library] = {}
@@ -410,25 +452,11 @@ def make(form: str, sources: Sources, cuda: Sources, line: str, results: Results
     declaration = parse(line, initial)
     _check_form(form, declaration, results, gradient, initial)
     parsed = formula.parse(gradient, declaration) if isinstance(gradient, str) else None
-    functions = [Function(declaration)]
-    backward: list[tuple[str, Declaration, Function, str]] = []
-    for entry in parsed.entries if parsed else ():
-        if entry.function.startswith("aten."):
-            formula.aten_names(entry.function)
-        if not entry.function or entry.function.startswith("aten."):
-            continue
-        text, like, hidden = formula.backward_schema(entry, declaration)
-        known = next((b for b in backward if b[0] == entry.function), None)
-        if known is not None and known[1].text != text:
-            raise ValueError(f"the gradient line of {declaration.name} calls {entry.function} in two ways: {known[1].text} and {text}")
-        if known is None:
-            derived = parse(text)
-            function = Function(derived, hidden)
-            functions.append(function)
-            backward.append((entry.function, derived, function, like))
+    functions, backward = _functions(declaration, parsed)
     owner = _library(form, variants, tuple(flags), functions)
     relatives: dict[str, Custom] = {}
-    for called, derived, function, like in backward:
+    for called, (function, like) in backward.items():
+        derived = function.declaration
         relatives[called] = Custom(_unused_name(derived.name), derived, owner, function, like, None, {})
         declare(relatives[called])
     op = Custom(_unused_name(declaration.name), declaration, owner, functions[0], results,

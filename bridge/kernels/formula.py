@@ -45,6 +45,8 @@ class Reference:
     kind: str
     value: Any
     """The argument's name, the position of the result, or the literal."""
+    keyword: str = ""
+    """By which name it is passed; empty if by position."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +103,10 @@ def parse(line: str, declaration: Declaration) -> Line:
     return Line(tuple(entries), tuple(constant))
 
 
-def _reference(text: str, declaration: Declaration, owner: str) -> Reference:
+def _reference(passed: str, declaration: Declaration, owner: str) -> Reference:
+    keyword, _, text = (part.strip() for part in passed.rpartition("="))
     if declaration.argument(text) is not None:
-        return Reference("argument", text)
+        return Reference("argument", text, keyword)
     count = len(declaration.outputs)
     for kind, pattern in (("grad", r"grad(?:s\[(\d+)\])?"), ("result", r"result(\d+)?")):
         match = re.fullmatch(pattern, text)
@@ -111,12 +114,12 @@ def _reference(text: str, declaration: Declaration, owner: str) -> Reference:
             place = int(match[1] or 0)
             if place >= count:
                 raise ValueError(f"{owner} uses {text}, but {declaration.name} has {count} result(s)")
-            return Reference(kind, place)
+            return Reference(kind, place, keyword)
     for i, output in enumerate(declaration.outputs):
         if output.name == text:
-            return Reference("result", i)
+            return Reference("result", i, keyword)
     try:
-        return Reference("literal", ast.literal_eval(text))
+        return Reference("literal", ast.literal_eval(text), keyword)
     except (ValueError, SyntaxError):
         raise ValueError(
             f"{owner} uses {text!r}, which is none of: {', '.join(a.name for a in declaration.arguments)}, grad, "
@@ -131,6 +134,11 @@ def backward_schema(entry: Entry, declaration: Declaration) -> tuple[str, str, i
     parameters: list[str] = []
     like: dict[str, str] = {}
     for i, reference in enumerate(entry.references):
+        if reference.keyword:
+            raise ValueError(
+                f"the gradient line of {declaration.name} passes {reference.keyword}= to {entry.function}, but C++ "
+                "functions take their arguments by position"
+            )
         if reference.kind == "argument":
             type_ = types[reference.value]
             name = f"{reference.value}_{i}" if reference.value in like else reference.value
@@ -358,18 +366,23 @@ def _step(entry: Entry, values: dict[str, Any], inputs: int, results: int,
         return _Placed(value.position) if isinstance(value, Slot) else value
 
     passed: list[Any] = []
+    named: dict[str, Any] = {}
     for reference in entry.references:
         if reference.kind == "argument":
-            passed.append(placed(values[reference.value]))
+            value = placed(values[reference.value])
         elif reference.kind == "literal":
-            passed.append(reference.value)
+            value = reference.value
         else:
-            passed.append(_Placed(inputs + reference.value + (results if reference.kind == "grad" else 0)))
+            value = _Placed(inputs + reference.value + (results if reference.kind == "grad" else 0))
+        if reference.keyword:
+            named[reference.keyword] = value
+        else:
+            passed.append(value)
     names = schemas(entry.function)
     used = {reference.value for reference in entry.references if reference.kind == "argument"}
     if names[0].startswith("custom::"):  # a function of the user's sources, declared by `backward_schema`
         passed += [placed(values[variable]) for variable in entry.variables if variable not in used]
-    bound: Bound = resolve(label(names[0]), [schema(name) for name in names], passed, {})
+    bound: Bound = resolve(label(names[0]), [schema(name) for name in names], passed, named)
     targets = tuple(values[v].position if isinstance(values[v], Slot) else -1 for v in entry.variables)
     return Step(bound.schema.name, bound.text, tuple(tensor.place for tensor in bound.tensors), targets)
 
@@ -400,8 +413,8 @@ def refuse_missing(name: str, sources: Sequence[int], types: Sequence[Any]) -> N
     for i, (source, dtype) in enumerate(zip(sources, types, strict=True)):
         if source == -2 and _is_floating(dtype):
             raise RuntimeError(
-                f"{label(name)} has no gradient for its tensor {i}, which is {dtypes.NAME_FROM_TORCH[dtypes.to_torch(dtype)]}: "
-                "give one in gradient=, or say `not_differentiable` there"
+                f"{label(name)} has no gradient for its tensor {i}, which is {dtypes.to_torch(dtype)}: give one in "
+                "gradient=, or say `not_differentiable` there"
             )
 
 
@@ -418,7 +431,8 @@ def check_gradients(name: str, gradients: Sequence[Any], inputs: Sequence[Any]) 
         differs = shape is not None and expected is not None and tuple(shape) != tuple(expected)
         if differs or dtype != input_dtype:
             raise ValueError(
-                f"{label(name)}: the gradient of tensor {i} is {dtype} {shape}, but the tensor is {input_dtype} {expected}"
+                f"{label(name)}: the gradient of tensor {i} is {dtype} {shape}, but the tensor is {input_dtype} "
+                f"{expected}"
             )
 
 

@@ -1,8 +1,8 @@
 """Compiles kernels and keeps the libraries, by the content of everything that went into them.
 
-A library lies in `$BRIDGE_CACHE` (by default ~/.cache/aten-bridge) in a folder whose name is a digest of sources, flags,
-compiler and versions. Its manifest lists the headers that the compiler read, with their digests: when one has changed,
-the library is built anew, under another name. A file lock keeps processes from building the same library at once.
+A library lies in `$BRIDGE_CACHE` (by default ~/.cache/aten-bridge) in a folder whose name is a digest of sources,
+flags, compiler and versions. Its manifest lists the headers that the compiler read, with their digests: when one has
+changed, the library is built anew, under another name. A file lock keeps processes from building the same one at once.
 """
 from __future__ import annotations
 

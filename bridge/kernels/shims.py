@@ -77,10 +77,8 @@ def _extension_struct(function: Function) -> str:
     declaration = function.declaration
     name, target = declaration.name, f"::{declaration.function}"
     shown = declaration.parameters[: len(declaration.parameters) - function.hidden]
-    checks = [
-        f"static_assert({name}_takes::count == {len(shown)},\n"
-        f"              {_quoted(f'{declaration.function}: the schema has {len(shown)} argument(s), the function has another number')});\n"
-    ]
+    message = f"{declaration.function}: the schema has {len(shown)} argument(s), the function has another number"
+    checks = [f"static_assert({name}_takes::count == {len(shown)}, {_quoted(message)});\n"]
     passed = []
     for i, (parameter, what) in enumerate(shown):
         if isinstance(what, int):
@@ -89,7 +87,10 @@ def _extension_struct(function: Function) -> str:
             holder = _holder(what, declaration)
             expression = f"c({parameter})" if _is_tensor(what) else parameter
         type_ = "Tensor" if isinstance(what, int) else what.schema_type
-        message = f"{declaration.function}: argument '{parameter}' is {type_} in the schema, but of another type in the function"
+        message = (
+            f"{declaration.function}: argument '{parameter}' is {type_} in the schema, but of another type in the "
+            "function"
+        )
         checks.append(f"static_assert({name}_takes::fits<{i}, {holder}>, {_quoted(message)});\n")
         passed.append(expression)
     members = "".join(f"  {_holder(a, declaration)} {a.name};\n" for a in declaration.arguments)

@@ -13,7 +13,7 @@ import numpy as np
 from bridge import kernels
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent))
-from checking import close, device_argument, modes  # noqa: E402
+from checking import close, device_argument, modes
 
 HERE = pathlib.Path(__file__).parent
 

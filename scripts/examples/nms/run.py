@@ -13,7 +13,7 @@ import numpy as np
 from bridge import aten, kernels
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent))
-from checking import close, device_argument  # noqa: E402
+from checking import close, device_argument
 
 HERE = pathlib.Path(__file__).parent
 

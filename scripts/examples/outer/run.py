@@ -16,7 +16,7 @@ import torch
 from bridge import aten, kernels
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent))
-from checking import close, device_argument, modes  # noqa: E402
+from checking import close, device_argument, modes
 
 HERE = pathlib.Path(__file__).parent
 
@@ -94,7 +94,7 @@ def compare_times(device: str) -> None:
     else:
         bridge_time = microseconds(lambda: outer(ms_x, ms_y), ms.Tensor.asnumpy)
         torch_time = microseconds(lambda: reference(torch_x, torch_y), torch.Tensor.numpy)
-    print(f"(32, 512) x (32, 512): outer in MindSpore takes {bridge_time / torch_time:.2f} of PyTorch's broadcast product")
+    print(f"(32, 512) x (32, 512): outer takes {bridge_time / torch_time:.2f} of the time of PyTorch's product")
 
 
 if __name__ == "__main__":

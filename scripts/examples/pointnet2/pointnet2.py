@@ -1,6 +1,7 @@
 """PointNet++ in MindSpore: its operators from C++ and CUDA, and two layers of them."""
 from __future__ import annotations
 
+import itertools
 import pathlib
 
 import mindspore as ms
@@ -42,7 +43,7 @@ three_interpolate = kernels.extension(
 def _weights(rng: np.random.Generator, sizes: list[int]) -> ms.ParameterTuple:
     """Weight (out, in, 1, 1) and bias of each convolution."""
     found = []
-    for i, (inside, outside) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for i, (inside, outside) in enumerate(itertools.pairwise(sizes)):
         weight = rng.standard_normal((outside, inside, 1, 1)).astype(np.float32) * np.float32(np.sqrt(2 / inside))
         found += [ms.Parameter(ms.Tensor(weight), name=f"weight{i}"),
                   ms.Parameter(ms.Tensor(np.zeros(outside, np.float32)), name=f"bias{i}")]  # fmt: skip

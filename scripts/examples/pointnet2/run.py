@@ -15,8 +15,8 @@ from mindspore import nn
 from bridge import aten
 
 sys.path += [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent)]
-import pointnet2  # noqa: E402
-from checking import close, device_argument, modes  # noqa: E402
+import pointnet2
+from checking import close, device_argument, modes
 
 STEPS = 40
 RATE = 0.05

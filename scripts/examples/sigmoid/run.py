@@ -14,7 +14,7 @@ import torch
 from bridge import kernels
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent))
-from checking import close, device_argument, modes  # noqa: E402
+from checking import close, device_argument, modes
 
 HERE = pathlib.Path(__file__).parent
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 sys.path += [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent)]
-import sparse_conv  # noqa: E402
-from checking import close, device_argument, modes  # noqa: E402
+import sparse_conv
+from checking import close, device_argument, modes
 
 
 def weighted(features, weight, voxel, counts, neighbours, corners, corner_weight, factors):
