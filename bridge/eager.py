@@ -16,11 +16,13 @@ from bridge.arguments import Bound
 from bridge.infer import flat, renamed, torch_call
 from bridge.primitive import Shaped, run
 from bridge.results import arrange
-from bridge.schema import Schema
+from bridge.schema import Schema, label
 
 
 def reason(op: Schema) -> str:
     """Why the operator needs PyNative mode."""
+    if op.eager_because:
+        return op.eager_because
     if all(result in ("Tensor", "List[Tensor]") for result in op.results) and op.results:
         return "the shape of its result depends on the data"
     return "its result is not a tensor"
@@ -69,9 +71,35 @@ def call(bound: Bound) -> Any:
             results = torch_call(bound.schema, bound.text, [torch_view(t) for t in tensors], "cpu")
         except Exception as error:
             raise renamed(error, bound.schema.name) from None
-    if bound.schema.gradient != "none" and _pynative_executor.grad_flag():
-        return _differentiable(bound, tensors, results)
-    return _to_mindspore(results)
+    if not _pynative_executor.grad_flag():
+        return _to_mindspore(results)
+    if bound.schema.gradient == "none":
+        return _undifferentiable(_to_mindspore(results), _Refuse(label(bound.schema.name)), tensors)
+    return _differentiable(bound, tensors, results)
+
+
+class _Refuse(ms.nn.Cell):
+    """Gives its first argument, as a result of the others that cannot be differentiated."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def construct(self, result: ms.Tensor, *inputs: ms.Tensor) -> ms.Tensor:
+        return result
+
+    def bprop(self, *args: Any) -> None:
+        raise RuntimeError(f"{self.name} has no gradient")
+
+
+def _undifferentiable(value: Any, refuse: _Refuse, inputs: list[ms.Tensor]) -> Any:
+    """The results, of which the floating ones raise an error when they are differentiated."""
+    if isinstance(value, tuple):
+        return tuple(_undifferentiable(item, refuse, inputs) for item in value)
+    if not isinstance(value, ms.Tensor):
+        return value
+    dtype = dtypes.to_torch(value.dtype)
+    return refuse(value, *inputs) if dtype.is_floating_point or dtype.is_complex else value
 
 
 def _differentiable(bound: Bound, tensors: list[ms.Tensor], results: Any) -> Any:

@@ -96,6 +96,8 @@ class Schema:
         self.torch_op = torch_op
         self.shim = shim
         self.gradient = gradient
+        self.eager_because = ""
+        """If there is no shim and the schema does not say why: why."""
         self.devices: list[str] = []
         self.random = False
         # The backward shim, if there is one: whether it uses the results, and which results autograd tracks.

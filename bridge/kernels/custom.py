@@ -157,6 +157,7 @@ class Custom(Schema):
                          "none" if gradient is None else "formula")  # fmt: skip
         self.arguments = list(declaration.arguments)
         self.results = declaration.result_types
+        self.eager_because = "" if meta else "it has no results=, so its shapes follow from its data"
         self.declaration = declaration
         self.library = library
         self._function = function
@@ -233,6 +234,7 @@ class Registered(Schema):
         )
         super().__init__(name, str(raw), raw, torch_op, "gradient" if has_meta else None,
                          "composite" if has_autograd or gradient is not None else "none")  # fmt: skip
+        self.eager_because = "" if has_meta else "it has no meta function, which torch.library.register_fake gives it"
         self._line: Line | None = None
         self._gradient = gradient
         if isinstance(gradient, str):
@@ -451,6 +453,7 @@ def make(form: str, sources: Sources, cuda: Sources, line: str, results: Results
         raise ValueError("a kernel needs sources, or cuda sources, or both")
     declaration = parse(line, initial)
     _check_form(form, declaration, results, gradient, initial)
+    inference(declaration, results)  # raises if they do not fit, before the kernel is added to a library
     parsed = formula.parse(gradient, declaration) if isinstance(gradient, str) else None
     functions, backward = _functions(declaration, parsed)
     owner = _library(form, variants, tuple(flags), functions)
