@@ -62,7 +62,7 @@ def microseconds(call, wait, repeats: int = 20) -> float:
     return statistics.median(times) * 1e6
 
 
-def check() -> None:
+def main() -> None:
     rng = np.random.default_rng(0)
     for dtype in (torch.float16, torch.float32, torch.float64):
         arrays = [torch.tensor(rng.standard_normal(shape)).to(dtype) for shape in ((4, 7), (4, 5), (4, 7, 5))]
@@ -99,5 +99,5 @@ def compare_times(device: str) -> None:
 
 if __name__ == "__main__":
     chosen = device_argument(__doc__)
-    check()
+    main()
     compare_times(chosen)

@@ -18,7 +18,7 @@ sys.path += [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).pare
 import pointnet2
 from checking import close, device_argument, modes
 
-STEPS = 40
+STEPS = 25
 RATE = 0.05
 
 
