@@ -215,5 +215,5 @@ def test_a_library_that_does_not_fit_is_refused(installed: pathlib.Path) -> None
     library = installed / "my_package" / "my_kernels.so"
     with pytest.raises(kernels.KernelError, match=r"was built for another schema: sigmoid\(Tensor x\) -> Tensor, not"):
         kernels.extension(library, "sigmoid(Tensor x, int n) -> Tensor", results="x").build()
-    with pytest.raises(kernels.KernelError, match="has no kernel tanh: build it with bridge.build.ATenExtension"):
+    with pytest.raises(kernels.KernelError, match=r"has no kernel tanh: build it with bridge\.build\.ATenExtension"):
         kernels.extension(library, "tanh(Tensor x) -> Tensor", results="x").build()

@@ -97,12 +97,13 @@ WITHOUT_A_COMPILER: list[tuple[str, Callable[[], Any], type[Exception], str]] = 
     ("AOT without results", lambda: kernels.aot(PLAIN, "Fails(Tensor x) -> Tensor"), ValueError, "needs results="),
     ("AOT with a list", lambda: kernels.aot(PLAIN, "Fails(Tensor[] x) -> Tensor", results=lambda x: x[0]), ValueError,
      "a fixed number of tensors"),
-    ("initial of an unknown output", declare("f(Tensor a, *, Tensor(a!) out) -> ()", results="a", initial={"b": "zeros"}),
-     ValueError, "initial= names 'b', but the outputs of f are out"),
+    ("initial of an unknown output",
+     declare("f(Tensor a, *, Tensor(a!) out) -> ()", results="a", initial={"b": "zeros"}), ValueError,
+     "initial= names 'b', but the outputs of f are out"),
     ("initial of a result that is returned", declare("f(Tensor a) -> Tensor", results="a", initial="zeros"), ValueError,
      "f returns its results"),
-    ("gradient of an unknown argument", declare("f(Tensor a) -> Tensor", results="a", gradient="b: g(grad)"), ValueError,
-     "has a gradient for 'b', which is not one of its Tensor arguments"),
+    ("gradient of an unknown argument", declare("f(Tensor a) -> Tensor", results="a", gradient="b: g(grad)"),
+     ValueError, "has a gradient for 'b', which is not one of its Tensor arguments"),
     ("gradient that cannot be read", declare("f(Tensor a) -> Tensor", results="a", gradient="a = g(grad)"), ValueError,
      "cannot be read at 'a = g"),
     ("gradient from an unknown value", declare("f(Tensor a) -> Tensor", results="a", gradient="a: g(grad, c)"),
@@ -111,8 +112,9 @@ WITHOUT_A_COMPILER: list[tuple[str, Callable[[], Any], type[Exception], str]] = 
      ValueError, r"uses grads\[1\], but f has 1 result"),
     ("two gradients of one argument", declare("f(Tensor a) -> Tensor", results="a", gradient="a: grad, a: grad"),
      ValueError, "two gradients for 'a'"),
-    ("gradient from an unknown ATen operator", declare("f(Tensor a) -> Tensor", results="a", gradient="a: aten.mull(a)"),
-     ValueError, r"calls aten\.mull, but the bridge has no ATen operator"),
+    ("gradient from an unknown ATen operator",
+     declare("f(Tensor a) -> Tensor", results="a", gradient="a: aten.mull(a)"), ValueError,
+     r"calls aten\.mull, but the bridge has no ATen operator"),
     ("gradient of a wrong type", declare("f(Tensor a) -> Tensor", results="a", gradient=3), TypeError, "not int"),
     ("gradient without results", declare("f(Tensor a) -> Tensor", gradient="a: grad"), ValueError, "needs results="),
     ("operator that nobody registered", lambda: kernels.registered("nowhere::f"), ValueError,
@@ -223,7 +225,7 @@ def test_a_registered_operator_without_meta_function_in_graph_mode() -> None:
     def call(x):
         return double(x)
 
-    with pytest.raises(RuntimeError, match="bridge_mistakes::double works in PyNative mode only: .* no meta function"):
+    with pytest.raises(RuntimeError, match=r"bridge_mistakes::double works in PyNative mode only: .* no meta function"):
         call(X)
     with pytest.raises(RuntimeError, match="bridge_mistakes::double has no gradient"):
         ms.grad(lambda x: double(x).sum())(X).asnumpy()
