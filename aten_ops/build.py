@@ -21,7 +21,7 @@ import torch
 ROOT = pathlib.Path(__file__).parent.parent
 TORCH = pathlib.Path(torch.__file__).parent
 MINDSPORES_ABI = ("aot_extra.cpp", "launch_error.cpp")  # these talk to MindSpore with C++ strings, in its old ABI
-GENERATED_FILES = ("operators.json", "aten.pyi", "bprops.py")
+GENERATED_FILES = ("operators.json", "holders.json", "aten.pyi", "bprops.py")
 
 
 def _digest(*parts: str) -> str:
@@ -97,7 +97,7 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
         "  description = compile $in",
         "rule link",
         f"  command = $cxx -shared $in -o $out -L{TORCH / 'lib'} -L{objects} $libraries -ltorch_cpu -lc10 "
-        "-Wl,-rpath,'$$ORIGIN'",
+        "-Wl,-soname,$soname -Wl,-rpath,'$$ORIGIN'",
         "  description = link $out",
     ]
 
@@ -109,7 +109,7 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
             abi = " -D_GLIBCXX_USE_CXX11_ABI=0" if source.name in MINDSPORES_ABI else ""
             lines.extend((f"build {target}: compile {source}", f"  flags = $flags{flags}{abi}"))
         lines.append(f"build {objects / name}: link {' '.join(built)}{f' | {objects / needs}' if needs else ''}")
-        lines.append(f"  libraries = {libraries}")
+        lines.extend([f"  libraries = {libraries}", f"  soname = {name}"])
 
     ms_ext = ROOT / "ms_ext"
     complete = "-Wl,--no-undefined"

@@ -11,6 +11,7 @@ from torchgen.model import Argument
 
 from . import backward
 from .model import Operator
+from .shims import HOLDERS
 
 # Schema type -> what a Python caller passes. SymInt is written int; lists and optionals are composed below.
 PYTHON_TYPES = {
@@ -150,6 +151,7 @@ def bprops() -> str:
 
 def write(cpu: list[Operator], cuda: list[Operator] | None, folder: pathlib.Path) -> None:
     (folder / "operators.json").write_text(json.dumps(tables(cpu, cuda), indent=0))
+    (folder / "holders.json").write_text(json.dumps(HOLDERS, indent=0))
     callable_on_cpu = {op.name for op in cpu if not op.reason}
     (folder / "aten.pyi").write_text(stubs(cpu + [op for op in cuda or [] if op.name not in callable_on_cpu]))
     (folder / "bprops.py").write_text(bprops())

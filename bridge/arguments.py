@@ -265,6 +265,7 @@ _CONVERTERS: dict[str, Callable[[Binder, Any], Any]] = {
     "Device": Binder.device,
     "Generator": Binder.generator,
 }
+CONVERTIBLE = frozenset(_CONVERTERS)
 
 
 def _packed(args: Sequence[Any]) -> tuple[Any, ...] | None:

@@ -8,13 +8,9 @@ import pathlib
 import mindspore as ms
 import torch
 
-from bridge.schema import Schema
+from bridge.schema import SHARED, SHIMS, Schema, label
 
 LIBRARIES = pathlib.Path(__file__).parent / "lib"
-
-# What every shim uses, and the shims of the operators, by device.
-SHARED = {"CPU": "libms_ext.so", "GPU": "libms_ext_cuda.so"}
-SHIMS = {"CPU": "libaten_cpu.so", "GPU": "libaten_cuda.so"}
 
 
 @functools.cache
@@ -53,7 +49,7 @@ def place(op: Schema, on_cpu: bool = False) -> str:
     on_gpu = target() == "GPU" and not on_cpu and not (op.random and op.shim is None)
     if on_gpu and "GPU" in op.devices and has_cuda_set():
         return "GPU"
-    if "CPU" not in op.devices:
+    if "CPU" not in op.devices and op.dispatched:  # of a kernel of the user's, its library says what is missing
         asked = "and its CPU kernel was asked for" if on_cpu else f"and MindSpore's device is {target()}"
-        raise RuntimeError(f"aten.{op.name}: PyTorch has a CUDA kernel for it alone, {asked}")
+        raise RuntimeError(f"{label(op.name)}: it has a CUDA kernel alone, {asked}")
     return "CPU"

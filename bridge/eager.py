@@ -17,11 +17,13 @@ from bridge.arguments import Bound
 from bridge.encoding import RANDOM_MARK
 from bridge.infer import flat, renamed, torch_call
 from bridge.primitive import Shaped, run
-from bridge.schema import Schema
+from bridge.schema import SHARED, Schema, label
 
 
 def reason(op: Schema) -> str:
     """Why the operator needs PyNative mode."""
+    if op.eager_because:
+        return op.eager_because
     if all(result in ("Tensor", "List[Tensor]") for result in op.results) and op.results:
         return "the shape of its result depends on the data"
     return "its result is not a tensor"
@@ -41,7 +43,7 @@ def torch_view(tensor: ms.Tensor) -> torch.Tensor:
         raise RuntimeError("a tensor has an initializer that has not run: call its init_data() first")
     size = count * dtype.itemsize
     if devices.target() == "GPU" and devices.has_cuda_set():
-        device = devices.load(devices.SHARED["GPU"]).ms_ext_device_of(ctypes.c_void_p(address))
+        device = devices.load(SHARED["GPU"]).ms_ext_device_of(ctypes.c_void_p(address))
         if device >= 0:
             data = torch.as_tensor(_CudaMemory(address, size), device=f"cuda:{device}")
             return data.view(dtype).view(tensor.shape)
@@ -87,8 +89,10 @@ def call(bound: Bound, device: str) -> Any:
     torch_device = "cuda" if device == "GPU" else "cpu"
     state = torch.get_rng_state() if op.random else None
     results = _run(bound, tensors, torch_device)
-    differentiable = op.differentiable and _pynative_executor.grad_flag()
-    if not flat(results) or not (differentiable or device == "GPU"):
+    recorded = _pynative_executor.grad_flag()
+    if recorded and op.gradient == "none":
+        return _undifferentiable(_to_mindspore(results), _Refuse(label(op.name)), tensors)
+    if not (flat(results) and op.dispatched and (device == "GPU" or (recorded and op.differentiable))):
         return _to_mindspore(results)
     if state is not None:
         text += RANDOM_MARK
@@ -110,6 +114,30 @@ def _run(bound: Bound, tensors: list[ms.Tensor], torch_device: str) -> Any:
             return torch_call(bound.schema, bound.text, views, torch_device)
         except Exception as error:
             raise renamed(error, bound.schema.name) from None
+
+
+class _Refuse(ms.nn.Cell):
+    """Gives its first argument, as a result of the others that cannot be differentiated."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def construct(self, result: ms.Tensor, *inputs: ms.Tensor) -> ms.Tensor:
+        return result
+
+    def bprop(self, *args: Any) -> None:
+        raise RuntimeError(f"{self.name} has no gradient")
+
+
+def _undifferentiable(value: Any, refuse: _Refuse, inputs: list[ms.Tensor]) -> Any:
+    """The results, of which the floating ones raise an error when they are differentiated."""
+    if isinstance(value, tuple):
+        return tuple(_undifferentiable(item, refuse, inputs) for item in value)
+    if not isinstance(value, ms.Tensor):
+        return value
+    dtype = dtypes.to_torch(value.dtype)
+    return refuse(value, *inputs) if dtype.is_floating_point or dtype.is_complex else value
 
 
 def _compute_again(name: str, text: str, device: str, tensors: list[ms.Tensor], results: Any) -> Any:

@@ -8,7 +8,7 @@ import torch
 
 from bridge import dtypes, gradient, layouts
 from bridge.encoding import RANDOM_MARK, Slot, decode
-from bridge.schema import Schema, schema
+from bridge.schema import Schema, label, schema
 
 # (shape, PyTorch dtype) of an input or output.
 Spec = tuple[tuple[int, ...], torch.dtype]
@@ -89,6 +89,8 @@ def infer(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[
     real = "cuda" if device == "GPU" else "cpu"
     with torch.no_grad():
         try:
+            if not op.is_aten:
+                return _run(op, op.operator_text(text), inputs, "meta")
             try:
                 found = _run(op, text, inputs, "meta")
                 return _run(op, text, inputs, real) if op.packet in WRONG_ON_META else found
@@ -106,9 +108,7 @@ def renamed(error: Exception, name: str) -> Exception:
     """The error as one of the three kinds that callers expect, saying which operator it is about."""
     kind = next((k for k in (TypeError, ValueError, IndexError) if isinstance(error, k)), RuntimeError)
     words, _, _ = str(error).partition("\nException raised from")  # what follows is a C++ backtrace
-    return kind(f"aten.{name}: {words}")
-
-
+    return kind(f"{label(name)}: {words}")
 
 # What an unknown dimension is taken to be. Two values tell what follows from it; both even and with room for kernels
 # and strides.

@@ -14,7 +14,7 @@ from bridge import alias, devices, dtypes, eager
 from bridge.arguments import Bound, TensorMark, resolve
 from bridge.primitive import ATen, run
 from bridge.results import arrange, places
-from bridge.schema import Schema, schema
+from bridge.schema import Schema, label, schema
 
 _MAX_PLANS = 4096
 
@@ -67,7 +67,7 @@ class Operator:
         return "\n".join(op.text for op in self.schemas)
 
     def __repr__(self) -> str:
-        return f"<aten.{self.name}>"
+        return f"<{label(self.name)}>"
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         tensors: list[Any] = []
@@ -234,7 +234,7 @@ def _bind_in_graph(
     kwargs = dict(zip(keywords, values[split:], strict=True))
     bound = resolve(name, [schema(n) for n in names], values[:split], kwargs)
     if bound.schema.shim is None:
-        raise RuntimeError(f"aten.{bound.schema.name} works in PyNative mode only: {eager.reason(bound.schema)}")
+        raise RuntimeError(f"{label(bound.schema.name)} works in PyNative mode only: {eager.reason(bound.schema)}")
     input_dtypes = dtypes.names(types)
     device = devices.place(bound.schema, wants_cpu)
     return bound.schema.name, bound.text, device, input_dtypes, bound.schema.nested

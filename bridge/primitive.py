@@ -11,11 +11,11 @@ from mindspore.ops._primitive_cache import _get_cache_prim
 from mindspore.ops.primitive import _run_op, constexpr
 
 from bridge import bprops, devices, dtypes, gradient, graph, layouts
-from bridge.devices import LIBRARIES, SHARED, SHIMS
+from bridge.devices import LIBRARIES
 from bridge.encoding import RANDOM_MARK
 from bridge.gradient import Level
 from bridge.infer import Spec, infer_unknown
-from bridge.schema import schema
+from bridge.schema import SHARED, SHIMS, label, schema
 
 _MAX_INFERRED = 4096
 
@@ -90,7 +90,7 @@ class Kernel(ops.Custom):
 
     def _infer(self, key: tuple[Any, ...]) -> dict[str, Any]:
         if "aten_dtypes" not in self.attrs and any(size < 0 for k in key for size in k[:-1]):
-            raise ValueError(f"aten.{self.aten_op}: a tensor without data, of unknown shape, has no result")
+            raise ValueError(f"{label(self.aten_op)}: a tensor without data, of unknown shape, has no result")
         inputs = tuple((k[:-1], dtypes.to_torch(k[-1])) for k in key)
         specs = self._specs(inputs)
         shapes = tuple(shape for shape, _ in specs)
@@ -104,24 +104,26 @@ class Kernel(ops.Custom):
 
 
 class ATen(Kernel):
-    """An ATen overload.
+    """An ATen overload, or a kernel that bridge.kernels declares.
 
     Args:
-        name: the overload, as in "add.Tensor".
+        name: the overload, as in "add.Tensor", or a declared name, as in "custom::sigmoid".
         text, device, input_dtypes: see Kernel.
     """
 
     def __init__(self, name: str, text: str, device: str, input_dtypes: str | None = None) -> None:
         op = schema(name)
-        single = op.results == ["Tensor"] and not text.endswith(RANDOM_MARK)
-        super().__init__(name, text, f"{SHIMS[device]}:aten_{op.shim}", device, single, input_dtypes)
+        super().__init__(name, op.kernel_text(text), op.function(device), device, op.single, input_dtypes)
         self.init_attrs = {"name": name, "text": text, "device": device, "input_dtypes": input_dtypes}
         if op.random:
             self.add_prim_attr("side_effect_hidden", True)  # two draws are two draws, even with equal arguments
         self.composite = op.gradient == "composite"
         self.aliases: dict[Any, Any] = {}  # by shapes and dtypes, for a composite (bridge/operator.py)
         inputs = gradient.op_inputs(text) - text.endswith(RANDOM_MARK)
-        self.bprop = bprops.make(inputs, Differentiate(name, text, device, redraws=op.redraws))
+        for key, value in op.attributes(text).items():
+            self.add_prim_attr(key, value)
+        differentiate = op.bprop(text, device) or Differentiate(name, text, device, redraws=op.redraws)
+        self.bprop = bprops.make(inputs, differentiate)
 
 
 class Gradient(Kernel):
@@ -232,7 +234,7 @@ def wanted_gradients(
     if op.gradient == "constant" or not any(wanted) or not any(map(_differentiable, cotangents)):
         return (-1,) * len(wanted)
     if not op.differentiable:
-        raise RuntimeError(f"aten.{name} is not differentiable: {op.gradient_reason}")
+        raise RuntimeError(f"{label(name)} is not differentiable: {op.gradient_reason}")
     return tuple(sum(wanted[:i]) if one else -1 for i, one in enumerate(wanted))
 
 

@@ -10,6 +10,10 @@ from typing import Any
 
 import torch
 
+# The library with what every shim uses, and the one with the shims of ATen's operators, by device.
+SHARED = {"CPU": "libms_ext.so", "GPU": "libms_ext_cuda.so"}
+SHIMS = {"CPU": "libaten_cpu.so", "GPU": "libaten_cuda.so"}
+
 
 @functools.cache
 def table() -> dict[str, dict[str, Any]]:
@@ -40,11 +44,20 @@ class Argument:
         return f"tuple of {plain}s" if self.is_list else plain
 
 
+    @property
+    def schema_type(self) -> str:
+        """The type as in native_functions.yaml, an int[2] as int[]."""
+        base = {"number": "Scalar"}.get(self.base, self.base)
+        items = f"{base}{'?' * self.items_optional}[]" if self.is_list else base
+        return items + "?" * self.is_optional
+
+
 # A schema gives default dtypes and memory formats as PyTorch's numbers for them.
 _DEFAULT_NAMES = {"ScalarType": {4: "int64"}, "MemoryFormat": {0: "contiguous_format", 1: "preserve_format"}}
 
 
-def _argument(raw: Any) -> Argument:
+def argument(raw: Any) -> Argument:
+    """An argument of a schema that PyTorch has parsed."""
     text = str(raw.real_type)
     optional = re.fullmatch(r"Optional\[(.*)\]", text)
     if optional:
@@ -69,33 +82,62 @@ def _argument(raw: Any) -> Argument:
 
 
 class Schema:
-    """One overload that the bridge can call."""
+    """One operator that the bridge can call: an ATen overload, or one of a class derived from this in bridge/kernels.
 
-    def __init__(self, name: str) -> None:
-        row = table()[name]
-        packet, _, overload = name.partition(".")
+    Args:
+        name: the full name: of an ATen overload as in "add.Tensor", else with a namespace as in "ns::name.overload".
+        text: the schema, for documentation and messages.
+        raw: PyTorch's parsed schema.
+        torch_op: what computes the operator on PyTorch's tensors; on `meta` tensors it gives the results' shapes.
+        shim: the name of its kernel in the library; None if it runs in Python, in PyNative mode only (bridge/eager.py).
+        gradient: "formula" or "composite" if PyTorch can differentiate it, else "constant" or "none"
+            (aten_ops/model.py).
+    """
+
+    def __init__(self, name: str, text: str, raw: Any, torch_op: Any, shim: str | None, gradient: str) -> None:
         self.name = name
-        self.packet = packet
-        self.text: str = row["schema"]
-        self.shim: str | None = row["shim"]
-        self.devices: list[str] = row["devices"]
-        self.random: bool = row["random"]
-        # "formula", "composite", "constant" or "none" (aten_ops/model.py), and why if it is one of the last two.
-        self.gradient: str = row["gradient"]
-        self.gradient_reason: str = row.get("gradient_reason", "")
-        self.differentiable = not self.gradient_reason
+        self.packet, _, _ = name.partition(".")
+        self.text = text
+        self.torch_op = torch_op
+        self.shim = shim
+        self.gradient = gradient
+        self.gradient_reason = ""
+        """If PyTorch cannot differentiate it: why."""
+        self.eager_because = ""
+        """If there is no shim and the schema does not say why: why."""
+        self.devices: list[str] = []
+        """Where it has kernels: "CPU", "GPU"."""
+        self.dispatched = True
+        """Whether PyTorch's dispatcher knows it."""
+        self.random = False
         # The backward shim, if there is one: whether it uses the results, and which results autograd tracks.
-        self.backward: dict[str, Any] | None = None if self.random else row.get("backward")
-        self.torch_op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-        raw = self.torch_op._schema
-        self.arguments = [_argument(a) for a in raw.arguments]
-        self.positional = [a for a in self.arguments if not a.keyword_only]
+        self.backward: dict[str, Any] | None = None
+        self.arguments = [argument(a) for a in raw.arguments]
         self.results = [str(r.type) for r in raw.returns]
-        # Whether the gradient has to draw again what the call drew: the kernel then also gives the generator's state.
-        self.redraws = self.random and self.differentiable and self.shim is not None
-        # Whether a primitive's flat results have to be brought into another form (bridge/results.py).
+
+    @property
+    def is_aten(self) -> bool:
+        return "::" not in self.name
+
+    @property
+    def positional(self) -> list[Argument]:
+        return [a for a in self.arguments if not a.keyword_only]
+
+    @property
+    def differentiable(self) -> bool:
+        return self.gradient in ("formula", "composite")
+
+    @property
+    def redraws(self) -> bool:
+        """Whether the gradient has to draw again what the call drew: the kernel then also gives the generator's
+        state."""
+        return self.random and self.differentiable and self.shim is not None
+
+    @property
+    def nested(self) -> bool:
+        """Whether a primitive's flat results have to be brought into another form (bridge/results.py)."""
         lists = "List[Tensor]" in self.results and len(self.results) > 1
-        self.nested = self.redraws or lists or self.output_mask is not None
+        return self.redraws or lists or self.output_mask is not None
 
     @property
     def output_mask(self) -> int | None:
@@ -105,11 +147,67 @@ class Schema:
                 return i
         return None
 
+    # What bridge/primitive.py asks for. Kernels that are not ATen's answer otherwise.
+
+    def function(self, device: str) -> str:
+        """Where the kernel for "CPU" or "GPU" is, as "library.so:symbol"."""
+        return f"{SHIMS[device]}:aten_{self.shim}"
+
+    @property
+    def single(self) -> bool:
+        """Whether the kernel has one tensor as its result rather than a tuple."""
+        return self.results == ["Tensor"] and not self.redraws
+
+    def kernel_text(self, text: str) -> str:
+        """The argument text that the kernel reads, for that of the operator."""
+        return text
+
+    def operator_text(self, kernel_text: str) -> str:
+        """The reverse of `kernel_text`."""
+        return kernel_text
+
+    def attributes(self, text: str) -> dict[str, Any]:
+        """More attributes of the primitive."""
+        return {}
+
+    def bprop(self, text: str, device: str) -> Any:
+        """What differentiates the kernel, called with inputs, results and their gradients; None: as ATen's are."""
+        return None
+
+
+def label(name: str) -> str:
+    """What errors call an operator."""
+    return name if "::" in name else f"aten.{name}"
+
+
+_declared: dict[str, Schema] = {}
+
+
+def declare(op: Schema) -> None:
+    """Make an operator that is not ATen's known by its name."""
+    _declared[op.name] = op
+
+
+def is_declared(name: str) -> bool:
+    return name in _declared
+
 
 @functools.cache
+def _aten(name: str) -> Schema:
+    row = table()[name]
+    packet, _, overload = name.partition(".")
+    torch_op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    op = Schema(name, row["schema"], torch_op._schema, torch_op, row["shim"], row["gradient"])
+    op.devices = row["devices"]
+    op.random = row["random"]
+    op.gradient_reason = row.get("gradient_reason", "")
+    op.backward = None if op.random else row.get("backward")
+    return op
+
+
 def schema(name: str) -> Schema:
-    """The schema of a callable overload by its full name, as in "add.Tensor"."""
-    return Schema(name)
+    """The schema of a callable operator by its full name, as in "add.Tensor"."""
+    return _declared[name] if "::" in name else _aten(name)
 
 
 @functools.cache

@@ -1,8 +1,9 @@
 // Gradients of any order by PyTorch's autograd: run the overload again with autograd on, then differentiate.
 //
-// A kernel of level n is the gradient of the kernel of level n - 1, where level 0 is the overload itself. Its inputs
-// are those of level n - 1 followed by a cotangent for each output of level n - 1; its outputs are the gradients of the
-// differentiable (floating or complex) inputs of level n - 1 that are asked for.
+// A kernel of level n is the gradient of the kernel of level n - 1, where level 0 is the overload itself: the kernel of
+// an operator that others registered with PyTorch. Its inputs are those of level n - 1 followed by a cotangent for each
+// output of level n - 1; its outputs are the gradients of the differentiable (floating or complex) inputs of level
+// n - 1 that are asked for.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
@@ -138,12 +139,12 @@ class gradient_shim {
   }
 
   void operator()(Call &c) const {
-    const at::AutoGradMode with_gradients(true);
+    const at::AutoGradMode with_gradients(!asked_.empty());
     Tensors inputs;
     const auto received = c.inputs();
     for (size_t i = 0; i < received.size(); ++i) {
       inputs.push_back(received[i].detach());
-      inputs.back().set_requires_grad(differentiable(received[i]) && !is_state(i));
+      inputs.back().set_requires_grad(!asked_.empty() && differentiable(received[i]) && !is_state(i));
     }
     c.store([&] { return evaluate(asked_.size(), inputs, c.device(), /*differentiated_again=*/false); });
   }
@@ -152,8 +153,9 @@ class gradient_shim {
   static c10::OperatorHandle find(Arguments &args) {
     std::string op;
     args >> op;
+    if (op.find("::") == std::string::npos) op.insert(0, "aten::");
     const auto dot = op.find('.');
-    return c10::Dispatcher::singleton().findSchemaOrThrow(("aten::" + op.substr(0, dot)).c_str(),
+    return c10::Dispatcher::singleton().findSchemaOrThrow(op.substr(0, dot).c_str(),
                                                           dot == std::string::npos ? "" : op.substr(dot + 1).c_str());
   }
 

@@ -79,6 +79,11 @@ std::string read_attribute(void *extra, const char *name) {
   return text;
 }
 
+std::string label(void *extra) {
+  const std::string name = read_attribute(extra, "aten_op");
+  return name.find("::") == std::string::npos ? "aten." + name : name;
+}
+
 void finish_init(Kernel *kernel, Arguments &arguments, void *extra) {
   kernel->saves_random_state = arguments.take_random_mark();
   kernel->inputs = arguments.inputs();
@@ -115,9 +120,9 @@ void launch(c10::Device device, int nparam, void **params, int *ndims, int64_t *
     kernel(call);
     call.check_outputs(params, shapes, ndims);
   } catch (const c10::Error &error) {
-    throw std::runtime_error("aten." + read_attribute(extra, "aten_op") + ": " + error.what_without_backtrace());
+    throw std::runtime_error(label(extra) + ": " + error.what_without_backtrace());
   } catch (const std::exception &error) {
-    throw std::runtime_error("aten." + read_attribute(extra, "aten_op") + ": " + error.what());
+    throw std::runtime_error(label(extra) + ": " + error.what());
   }
 }
 

@@ -19,6 +19,7 @@
 #include "aot_extra.h"
 #include "arguments.h"
 #include "donation.h"
+#include "infer.h"
 #include "ms_ext.h"
 
 namespace ms_ext {
@@ -50,8 +51,15 @@ class Call {
     std::vector<at::Tensor> results;
     flatten(function(), results);
     donation.withdraw();
-    place(std::move(results));
+    if (kept_ != nullptr) {
+      *kept_ = std::move(results);
+    } else {
+      place(std::move(results));
+    }
   }
+
+  // From here on results are appended to `results` instead, which the caller keeps alive.
+  void keep(std::vector<at::Tensor> &results) { kept_ = &results; }
 
   // Throws if the ATen call left MindSpore's memory (a resized or restrided out tensor) or stored too few results.
   void check_outputs(void **params, int64_t **shapes, const int *ndims) const;
@@ -71,6 +79,7 @@ class Call {
   std::vector<at::Tensor> tensors_;
   size_t inputs_;
   c10::Device device_;
+  std::vector<at::Tensor> *kept_ = nullptr;
 };
 
 // One kernel: the decoded arguments of an overload.
@@ -97,6 +106,9 @@ class KernelOf final : public Kernel {
 // The attributes of the primitive that bridge/primitive.py sets.
 std::string read_attribute(void *extra, const char *name);
 
+// What errors call the kernel: "aten.add.Tensor", or a name with a namespace that is not ATen's.
+std::string label(void *extra);
+
 void finish_init(Kernel *kernel, Arguments &arguments, void *extra);
 
 template <typename Op>
@@ -115,24 +127,6 @@ void launch(c10::Device device, int nparam, void **params, int *ndims, int64_t *
 int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream, void *extra);
 int launch_cuda(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream,
                 void *extra);
-
-// The result of MindSpore's InferShape: of one tensor, or of a tuple.
-using Shape = std::vector<int64_t>;
-using Shapes = std::vector<std::vector<int64_t>>;
-
-// Graph mode infers shapes in C++: at compile time and, for unknown dimensions (-1), again at run time. This asks
-// bridge/infer.py, which has the one inference.
-Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra);
-
-template <typename Result>
-Result infer(int *ndims, int64_t **shapes, void *extra) {
-  Shapes inferred = infer_shapes(ndims, shapes, extra);
-  if constexpr (std::is_same_v<Result, Shapes>) {
-    return inferred;
-  } else {
-    return inferred.at(0);
-  }
-}
 
 }  // namespace ms_ext
 

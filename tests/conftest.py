@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
 import mindspore as ms
 import pytest
 
@@ -28,3 +31,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     others = [item for item in items if ("gpu" in item.path.stem) != on_gpu]
     config.hook.pytest_deselected(items=others)
     items[:] = [item for item in items if item not in others]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Kernels are built anew in each run of the tests, and shared within it."""
+    before = os.environ.get("BRIDGE_CACHE")
+    os.environ["BRIDGE_CACHE"] = str(tmp_path_factory.mktemp("kernels"))
+    yield
+    if before is None:
+        del os.environ["BRIDGE_CACHE"]
+    else:
+        os.environ["BRIDGE_CACHE"] = before

@@ -1,0 +1,83 @@
+"""Kernels of your own in a wheel: compiled by setup.py, with no compiler where it is installed.
+
+    # setup.py
+    from bridge.build import ATenExtension, BuildKernels
+
+    setup(
+        packages=["my_package"],
+        ext_modules=[
+            ATenExtension("my_package.my_kernels", ["csrc/sigmoid.cpp"],
+                          {"sigmoid(Tensor x) -> Tensor": "x: sigmoid_backward(grad, result)"}),
+        ],
+        cmdclass={"build_ext": BuildKernels},
+    )
+
+    # my_package/__init__.py
+    sigmoid = kernels.extension(HERE / "my_kernels.so", "sigmoid(Tensor x) -> Tensor", results="x",
+                                gradient="x: sigmoid_backward(grad, result)")
+
+The library finds PyTorch's and the bridge's by name, among what is loaded, and so holds no path. It fits the releases
+of PyTorch and of the bridge that it was built with.
+"""
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from setuptools import Extension
+from setuptools.command.build_ext import build_ext
+
+from bridge.kernels.custom import Sources, library_of, paths
+from bridge.kernels.declaration import Initial
+from bridge.kernels.library import compile_into
+
+
+class ATenExtension(Extension):
+    """A library of kernels.
+
+    Args:
+        name: where it goes: "my_package.my_kernels" is my_package/my_kernels.so.
+        sources: C++ files, and `.cu` files if `cuda`.
+        kernels: schema line -> gradient line, or None for a kernel without one or with a Python function.
+        form: "extension" or "aot", as the functions of bridge.kernels.
+        initial: see bridge.kernels.aot.
+        cuda: whether it is for the GPU.
+        flags: for the compilers.
+
+    Raises:
+        ValueError, FileNotFoundError: as bridge.kernels.aot.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sources: Sources,
+        kernels: Mapping[str, str | None],
+        form: str = "extension",
+        initial: Initial = None,
+        cuda: bool = False,
+        flags: Sequence[str] = (),
+    ) -> None:
+        files = paths(sources)
+        super().__init__(name, [str(path) for path in files])
+        self.device = "CUDA" if cuda else "CPU"
+        variants = {"CPU": (), "CUDA": ()} | {self.device: files}
+        self.kernels = library_of(form, variants, kernels, initial, tuple(flags))
+
+
+class BuildKernels(build_ext):
+    """setuptools' build_ext, which builds ATenExtensions too."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """A library that Python does not import has no tag of a Python release in its name."""
+        ours = {ext.name for ext in self.extensions if isinstance(ext, ATenExtension)}
+        ours |= {name.rpartition(".")[2] for name in ours}
+        return f"{fullname.replace('.', '/')}.so" if fullname in ours else super().get_ext_filename(fullname)
+
+    def build_extension(self, ext: Extension) -> None:
+        if not isinstance(ext, ATenExtension):
+            super().build_extension(ext)
+            return
+        target = pathlib.Path(self.get_ext_fullpath(ext.name)).absolute()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        compile_into(ext.kernels.recipe(ext.device), target, int(self.parallel or 2))

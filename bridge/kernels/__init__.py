@@ -1,0 +1,116 @@
+"""Kernels of your own as MindSpore operators, in PyNative and graph mode, with gradients.
+
+    from bridge import kernels
+
+    add = kernels.aot("custom_add.cpp", "CustomAdd(Tensor a, Tensor b) -> Tensor", results="a",
+                      gradient="a, b: CustomAddGrad(grad)")
+    sigmoid = kernels.extension("sigmoid.cpp", "sigmoid(Tensor x) -> Tensor", results="x",
+                                gradient="x: sigmoid_backward(grad, result)")
+    nms = kernels.registered("torchvision::nms")
+
+docs/kernels.md shows the three side by side.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bridge import devices
+from bridge.kernels import custom
+from bridge.kernels.custom import KernelOperator, RegisteredOperator, Sources
+from bridge.kernels.declaration import Initial, Results
+from bridge.kernels.errors import KernelError
+from bridge.kernels.formula import Gradient
+
+__all__ = ["KernelError", "KernelOperator", "RegisteredOperator", "aot", "extension", "registered"]
+
+
+def aot(
+    sources: Sources = (),
+    schema: str = "",
+    *,
+    results: Results = None,
+    gradient: Gradient = None,
+    initial: Initial = None,
+    cuda: Sources = (),
+    flags: Sequence[str] = (),
+) -> KernelOperator:
+    """A plain MindSpore AOT kernel: `extern "C" int NAME(int nparam, void **params, int *ndims, int64_t **shapes, const
+    char **dtypes, void *stream, void *extra)`, with an `NAMEInit` beside it if it has attributes or workspaces.
+
+    Its tensors come in the schema's order, the results after the inputs. Arguments that are not tensors are the
+    primitive's attributes of the same names, which MindSpore's AotExtra reads.
+
+    Args:
+        sources: C++ files for the CPU, or one library that was built before; compiled at the first call.
+        schema: as in native_functions.yaml: "CustomAdd(Tensor a, Tensor b, float alpha=1) -> Tensor".
+        results: what the results look like: names of arguments of the same shape and dtype ("a", "a, b"), or a function
+            of the arguments, tensors as PyTorch's `meta` tensors, that returns torch.empty(...) for each.
+        gradient: a line as in derivatives.yaml ("a, b: CustomAddGrad(grad, a)"), whose functions are in the same
+            sources or ATen's (aten.mul), or a function (*arguments, out, dout) that returns a gradient for each Tensor.
+        initial: what the results hold before the kernel runs: "zeros" or the name of an argument to copy, for all or
+            by result. By default nothing in particular.
+        cuda: the sources of the CUDA variant.
+        flags: for the compilers.
+
+    Raises:
+        ValueError: the schema, `results`, `gradient` or `initial` cannot be read or do not fit together.
+        FileNotFoundError: a source is not there.
+        KernelError, at the first call: the kernel cannot be compiled or loaded.
+    """
+    return custom.make("aot", sources, cuda, schema, results, gradient, initial, flags)
+
+
+def extension(
+    sources: Sources = (),
+    schema: str = "",
+    *,
+    results: Results = None,
+    gradient: Gradient = None,
+    initial: Initial = None,
+    cuda: Sources = (),
+    flags: Sequence[str] = (),
+) -> KernelOperator:
+    """A function of a PyTorch extension: `at::Tensor f(const at::Tensor &a, int64_t n, double r, bool flag)`.
+
+    It may return a tensor, a tuple or a vector of tensors, or fill outputs that it is given: an output is written
+    `*, Tensor(a!) out` in the schema; an argument that it changes, `Tensor(a!) x`, is changed in a copy, which is a
+    result.
+
+    Args:
+        sources: C++ files for the CPU, or one library that was built before; compiled at the first call.
+        schema: as in native_functions.yaml: "f(Tensor a, int n, float r, bool flag=False) -> Tensor".
+        results: see `aot`. None if the shapes follow from data: the kernel then works in PyNative mode only.
+        gradient: see `aot`.
+        initial: see `aot`; for outputs that the function fills.
+        cuda: the sources of the CUDA variant.
+        flags: for the compilers.
+
+    Raises:
+        As `aot`.
+    """
+    return custom.make("extension", sources, cuda, schema, results, gradient, initial, flags)
+
+
+def registered(
+    name: str, sources: Sources = (), *, gradient: Gradient = None, cuda: Sources = (), flags: Sequence[str] = ()
+) -> RegisteredOperator:
+    """An operator that is registered with PyTorch, by TORCH_LIBRARY or torch.library.
+
+    Its meta function gives the shapes; without one the operator works in PyNative mode only. Its registered autograd
+    gives the gradient.
+
+    Args:
+        name: "ns::name", all overloads, or "ns::name.overload".
+        sources: what registers it, C++ files or a library, unless it is registered already; compiled and loaded now.
+        gradient: see `aot`; instead of the registered autograd. A line may call other registered operators, "ns::f".
+        cuda: what registers the CUDA kernels; compiled too if MindSpore's device is the GPU.
+        flags: for the compilers.
+
+    Raises:
+        ValueError: nobody has registered the operator, or it writes to its arguments.
+        KernelError: the sources cannot be compiled or loaded.
+    """
+    files = custom.paths(sources)
+    on_gpu = custom.paths(cuda) if devices.target() == "GPU" else ()
+    custom.load_registration(name, files + on_gpu, bool(on_gpu), tuple(flags))
+    return RegisteredOperator(name, tuple(custom.registered_names(name, gradient)))

@@ -1,0 +1,143 @@
+"""Writes the C++ between MindSpore and a kernel of the user's."""
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+from dataclasses import dataclass
+
+from bridge.kernels.declaration import Declaration, Output
+from bridge.schema import Argument
+
+
+@functools.cache
+def _holders() -> dict[str, str]:
+    """Schema type -> how a shim holds the decoded value: the table of aten_ops/shims.py."""
+    return json.loads((pathlib.Path(__file__).parent.parent / "holders.json").read_text())
+
+
+@dataclass(frozen=True)
+class Function:
+    """One C++ function that gets a shim.
+
+    Args:
+        declaration: its schema.
+        hidden: how many arguments at the end the function does not get.
+    """
+
+    declaration: Declaration
+    hidden: int = 0
+
+
+def symbol(function: Function) -> str:
+    """The name that MindSpore calls the shim by."""
+    return f"aten_{function.declaration.name}"
+
+
+def _holder(argument: Argument, declaration: Declaration) -> str:
+    try:
+        return _holders()[argument.schema_type]
+    except KeyError:
+        raise ValueError(
+            f"the schema {declaration.text!r} has {argument.name!r} of type {argument.schema_type}, which a kernel of "
+            "one's own cannot take"
+        ) from None
+
+
+def _is_tensor(argument: Argument) -> bool:
+    return argument.base == "Tensor"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text)
+
+
+def extension(functions: list[Function], included: pathlib.Path, device: str) -> str:
+    """The shims of functions of a PyTorch extension, in one source that includes theirs.
+
+    Args:
+        functions: what to write a shim for.
+        included: the source that defines or declares them all.
+        device: "CPU" or "CUDA".
+    """
+    parts = [f'#include "function.h"\n\n#include {_quoted(str(included))}\n\nnamespace ms_ext::kernels {{\n']
+    parts += [_extension_struct(function) for function in functions]
+    parts.append("}  // namespace ms_ext::kernels\n")
+    for function in functions:
+        name = function.declaration.name
+        form = "" if function.declaration.result_types == ["Tensor"] else "_TUPLE"
+        parts.append(
+            f"using ms_ext::kernels::{name}_shim;\nMS_EXT_{device}_SHIM{form}({name})\nMS_EXT_RUN({name})\n"
+            f"MS_EXT_SCHEMA({name}, {_quoted(function.declaration.text)})\n"
+        )
+    return "\n".join(parts)
+
+
+def _extension_struct(function: Function) -> str:
+    declaration = function.declaration
+    name, target = declaration.name, f"::{declaration.function}"
+    shown = declaration.parameters[: len(declaration.parameters) - function.hidden]
+    message = f"{declaration.function}: the schema has {len(shown)} argument(s), the function has another number"
+    checks = [f"static_assert({name}_takes::count == {len(shown)}, {_quoted(message)});\n"]
+    passed = []
+    for i, (parameter, what) in enumerate(shown):
+        if isinstance(what, int):
+            holder, expression = "Tensor", f"c.out({what})"
+        else:
+            holder = _holder(what, declaration)
+            expression = f"c({parameter})" if _is_tensor(what) else parameter
+        type_ = "Tensor" if isinstance(what, int) else what.schema_type
+        message = (
+            f"{declaration.function}: argument '{parameter}' is {type_} in the schema, but of another type in the "
+            "function"
+        )
+        checks.append(f"static_assert({name}_takes::fits<{i}, {holder}>, {_quoted(message)});\n")
+        passed.append(expression)
+    members = "".join(f"  {_holder(a, declaration)} {a.name};\n" for a in declaration.arguments)
+    decoding = " >> ".join(["args", *(a.name for a in declaration.arguments)]) + ";" if declaration.arguments else ""
+    call = f"call({', '.join([target, *passed])})"
+    returned = any(output.kind == "returned" for output in declaration.outputs)
+    body = [_initialise(i, output) for i, output in enumerate(declaration.outputs) if output.kind != "returned"]
+    body.append(f"c.store([&] {{ return {call}; }});" if returned else f"{call};")
+    statements = "".join(f"    {line}\n" for line in body if line)
+    return (
+        f"// {declaration.text}\n"
+        f"using {name}_takes = Parameters<decltype({target})>;\n{''.join(checks)}"
+        f"struct {name}_shim {{\n{members}"
+        f"  explicit {name}_shim(Arguments &{'args' if decoding else ''}) {{ {decoding} }}\n"
+        f"  void operator()(Call &c) const {{\n{statements}  }}\n"
+        f"}};\n"
+    )
+
+
+def _initialise(place: int, output: Output) -> str:
+    source = output.name if output.kind == "in_out" else output.initial
+    if source is None:
+        return ""
+    return f"c.out({place}).zero_();" if source == "zeros" else f"c.out({place}).copy_(c({source}));"
+
+
+def aot(functions: list[Function], device: str) -> str:
+    """The wrappers of plain AOT functions, for "CPU" or "CUDA"."""
+    header, memory = {"CPU": ("aot.h", "ms_ext::kHost"), "CUDA": ("aot_cuda.h", "ms_ext::kCuda")}[device]
+    parts = [f'#include "{header}"\n']
+    for function in functions:
+        declaration = function.declaration
+        name = declaration.name
+        tensors = [a.name for a in declaration.arguments if _is_tensor(a)]
+        initial = ", ".join(_initial(output, tensors) for output in declaration.outputs)
+        shape = "ms_ext::Shape" if declaration.result_types == ["Tensor"] else "ms_ext::Shapes"
+        parts.append(
+            f"// {declaration.text}\n"
+            f'extern "C" ms_ext::AotFunction {name};\n'
+            f"MS_EXT_AOT({name}, {shape}, {memory}, {len(tensors)}, {function.hidden}, {initial})\n"
+            f"MS_EXT_SCHEMA({name}, {_quoted(declaration.text)})\n"
+        )
+    return "\n".join(parts)
+
+
+def _initial(output: Output, tensors: list[str]) -> str:
+    source = output.name if output.kind == "in_out" else output.initial
+    if source is None:
+        return "ms_ext::kUninitialised"
+    return "ms_ext::kZeros" if source == "zeros" else str(tensors.index(source))

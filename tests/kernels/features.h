@@ -1,0 +1,3 @@
+#pragma once
+
+constexpr double FEATURES_ONE = 1.0;

@@ -1,0 +1,40 @@
+"""The examples of scripts/examples, which check their results and gradients themselves."""
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+EXAMPLES = sorted(path.parent.name for path in (ROOT / "scripts" / "examples").glob("*/run.py"))
+
+
+def test_all_examples_are_here() -> None:
+    assert EXAMPLES == ["custom_add", "gdh", "nms", "outer", "pointnet2", "sigmoid", "sparse_conv"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    path = ROOT / "scripts" / "examples" / name / "run.py"
+    monkeypatch.setattr(sys, "path", list(sys.path))  # an example puts its folder there
+    spec = importlib.util.spec_from_file_location(f"example_{name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    module.main()
+    assert "largest relative difference" in capsys.readouterr().out
+
+
+def test_an_example_by_its_command() -> None:
+    path = ROOT / "scripts" / "examples" / "custom_add" / "run.py"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, check=False, env=environment, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "graph: gradient of b: largest relative difference 0.0e+00" in done.stdout
