@@ -203,6 +203,15 @@ def test_sparse_gradients_are_given_dense(mode: Callable[..., Any]) -> None:
     np.testing.assert_array_equal(gradient.asnumpy(), [[1, 1], [2, 2], [0, 0], [1, 1]])
 
 
+def test_many_inputs() -> None:  # more than graph mode differentiates
+    def joined(x):
+        return aten.sum(aten.sin(aten.cat([x] * 200)))
+
+    x = ms.Tensor(data(1))
+    # A sum in another order than a product's: float32 round-off.
+    np.testing.assert_allclose(ms.grad(joined)(x).asnumpy(), 200 * np.cos(x.asnumpy()), rtol=1e-5)
+
+
 @pytest.fixture
 def gradients_computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many gradients each kernel of a backward pass gives, as they run."""
