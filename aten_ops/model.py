@@ -112,7 +112,7 @@ class Operator:
         if not any(argument.type.is_tensor_like() for argument in schema.arguments.flat_all):
             return "it takes no tensors"
         if self.gradient == "constant":
-            return "its results are constants to PyTorch's autograd: integers, masks, or filled without the inputs' values"
+            return "its results are constants to PyTorch: integers, masks, or filled without the inputs' values"
         if schema in derivative_entries():
             return "PyTorch declares its inputs not differentiable"
         return "PyTorch has no derivative for it"
