@@ -46,14 +46,22 @@ class _Calls(TorchDispatchMode):
 
 @functools.lru_cache(maxsize=4096)
 def find(name: str, text: str, inputs: tuple[Spec, ...]) -> Alias | None:
-    """The alias of an overload with these arguments for inputs of these shapes and dtypes; None if it is none."""
+    """The alias of an overload with these arguments for inputs of these shapes and dtypes; None if it has none."""
     op = schema(name)
     if op.gradient != "composite" or op.redraws or op.results != ["Tensor"]:
         return None
+    plain = _traced(op, text, inputs, False)
+    # Some composites make another call when a gradient is wanted, with results that are rounded differently.
+    return plain if plain is not None and plain == _traced(op, text, inputs, True) else None
+
+
+def _traced(op: Schema, text: str, inputs: tuple[Spec, ...], with_gradient: bool) -> Alias | None:
     tensors = [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in inputs]
+    for tensor in tensors:
+        tensor.requires_grad_(with_gradient and (tensor.is_floating_point() or tensor.is_complex()))
     calls = _Calls()
     try:
-        with torch.no_grad(), calls:
+        with torch.set_grad_enabled(with_gradient), calls:
             result = torch_call(op, text, tensors, "meta")
     except Exception:  # what is wrong with the call is found where its results are inferred
         return None
@@ -80,6 +88,8 @@ def _alias(
     def marked(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return marks[id(value)]
+        if isinstance(value, torch.device):
+            return None  # the kernel's own
         return [marked(item) for item in value] if isinstance(value, (list, tuple)) else value
 
     try:
