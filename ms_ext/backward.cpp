@@ -97,7 +97,8 @@ bool BackwardBase::gives_gradient(size_t input) const {
 void BackwardBase::wants(const at::Tensor &input) {
   // A number in a tensor's place is no input, and has no gradient.
   bool wanted = false;
-  for (size_t i = 0; i < c_.inputs().size() && !wanted; ++i) wanted = c_.inputs()[i].is_same(input) && gives_gradient(i);
+  for (size_t i = 0; i < c_.inputs().size() && !wanted; ++i)
+    wanted = c_.inputs()[i].is_same(input) && gives_gradient(i);
   if (wanted) input.set_requires_grad(true);  // some formulas ask the saved input itself
   edges_.push_back(wanted ? sink() : torch::autograd::Edge());
   wanted_.push_back(wanted ? input : at::Tensor());

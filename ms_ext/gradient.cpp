@@ -205,8 +205,7 @@ class gradient_shim {
     return tensors;
   }
 
-  Tensors evaluate(size_t level, at::ArrayRef<at::Tensor> inputs, c10::Device device,
-                   bool differentiated_again) const {
+  Tensors evaluate(size_t level, at::ArrayRef<at::Tensor> inputs, c10::Device device, bool differentiated_again) const {
     if (level == 0) return call(inputs, device);
     const size_t count = inner_inputs(level, inputs);
     const auto inner = inputs.slice(0, count);
