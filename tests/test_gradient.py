@@ -196,6 +196,8 @@ def test_saved_results_have_pytorchs_strides(function: Callable[..., Any], mode:
         a = half @ half.T + np.eye(5, dtype=np.float32)
         leaf = torch.from_numpy(a).requires_grad_()
         outputs = function(torch.ops.aten, leaf)
+        cotangents: Any
+        sens: Any
         if isinstance(outputs, tuple):
             cotangents = tuple(torch.from_numpy(data(*one.shape, seed=seed + 100)) for one in outputs)
             sens = tuple(ms.Tensor(one.numpy()) for one in cotangents)
