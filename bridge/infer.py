@@ -13,11 +13,12 @@ from bridge.schema import Schema, label, schema
 # (shape, PyTorch dtype) of an input or output.
 Spec = tuple[tuple[int, ...], torch.dtype]
 
-# Operators whose meta kernels give a wrong shape: these run on tensors filled with zeros instead.
+# Operators whose meta kernels give a wrong shape or, where the gradient needs them, wrong strides (_linalg_svd): these
+# run on tensors filled with zeros instead.
 WRONG_ON_META = {
     "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "_batch_norm_no_update",
     "_native_batch_norm_legit_no_training", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only",
-    "_autocast_to_reduced_precision", "log_sigmoid_forward",
+    "_autocast_to_reduced_precision", "log_sigmoid_forward", "_linalg_svd",
 }  # fmt: skip
 
 

@@ -7,9 +7,9 @@ graph) hardly count. Two kinds of chain:
     alone   x = op(x), again and again
     mixed   x = op(mindspore_abs(x)), again and again: what a ported network does. Per pair of operators.
 
-With --backward, the time that differentiating a chain (alone) takes: with respect to its input and weights, for a given
-gradient of its result. MindSpore runs forward and backward in one call, so what is shown, for PyTorch too, is the time
-of both less that of the forward chain.
+With --backward, the time that differentiating a chain (alone) takes: with respect to its input and weights, for a
+given gradient of its result. MindSpore runs forward and backward in one call, so what is shown, for PyTorch too, is the
+time of both less that of the forward chain.
 
 The ways take turns, and each row of the table shows medians, as soon as it is measured.
 

@@ -568,16 +568,21 @@ class Runner:
         seeded = self.is_seeded(call, coverage)
         expected = self.reference(call, seeded)
         if self.mode == "graph":
-            if coverage.get("data_dependent"):
-                raise Skip("graph mode: data-dependent shape")
-            if coverage.get("returns_scalar"):
-                raise Skip("graph mode: result that is not a tensor")
+            self.check_has_graph(coverage)
             run = self.graph_function(call)
         else:
             run = self.pynative_function(call)
         if seeded:
             self.seed_bridge(SEED)
         compare(expected, self.flatten_ms(run()), values=call.overload not in UNINITIALISED)
+
+    @staticmethod
+    def check_has_graph(coverage: dict[str, Any]) -> None:
+        """Raise Skip for an overload that works in PyNative mode only."""
+        if coverage["data_dependent"]:
+            raise Skip("graph mode: data-dependent shape")
+        if coverage["returns_scalar"]:
+            raise Skip("graph mode: result that is not a tensor")
 
     def bridge_overload(self, name: str) -> Any:
         packet, _, overload = name.partition(".")
@@ -607,8 +612,10 @@ class Runner:
                 return f"t{len(tensors) - 1}"
             if isinstance(value, (list, tuple)):
                 return f"[{', '.join(map(expression, value))}]"
-            if isinstance(value, (torch.layout, torch.device)):
-                return "None"  # graphs cannot hold PyTorch objects, and these are the defaults
+            if isinstance(value, torch.device):
+                return repr(value.type)
+            if isinstance(value, torch.layout):
+                return "None"  # graphs cannot hold PyTorch objects, and this is the default
             constant = self.convert_argument(value)
             if constant is None or isinstance(constant, (bool, int, str)):
                 return repr(constant)
@@ -688,6 +695,7 @@ class Runner:
         sens = _only_or_tuple([self.to_ms(t) for t in cotangents])
         gradient_of = self.ms.ops.GradOperation(get_all=True, sens_param=True)
         if self.mode == "graph":
+            self.check_has_graph(coverage)
             run_gradients = self.graph_gradients(call, places, sens)
         else:
             run_gradients = functools.partial(gradient_of(self.differentiable_function(call, places)), *ms_inputs, sens)

@@ -168,7 +168,13 @@ def test_masks_indices_and_filled_tensors_are_constants(function: Callable[..., 
 
 
 def orthogonal(op, a):  # its results are column-major in PyTorch
-    return op.linalg_qr(a)[0]
+    q, r = op.linalg_qr(a)
+    return q, r
+
+
+def decomposed(op, a):
+    u, s, vh = op._linalg_svd(a)
+    return u, s, vh
 
 
 def factored(op, a):
@@ -179,18 +185,27 @@ def solved(op, a):  # its formula asks the saved matrix whether it wants a gradi
     return op._linalg_solve_ex(a, a)[0]
 
 
-@pytest.mark.parametrize("function", [orthogonal, factored, solved])
+@pytest.mark.parametrize("function", [orthogonal, decomposed, factored, solved])
 def test_saved_results_have_pytorchs_strides(function: Callable[..., Any], mode: Callable[..., Any]) -> None:
-    def result(a):
+    def results(a):
         return function(aten, a)
 
-    gradient = mode(ms.ops.GradOperation(sens_param=True)(result))
+    gradient = mode(ms.ops.GradOperation(sens_param=True)(results))
     for seed in range(5):
-        half, cotangent = data(5, 5, seed=seed), data(5, 5, seed=seed + 100)
+        half = data(5, 5, seed=seed)
         a = half @ half.T + np.eye(5, dtype=np.float32)
         leaf = torch.from_numpy(a).requires_grad_()
-        (expected,) = torch.autograd.grad(function(torch.ops.aten, leaf), leaf, torch.from_numpy(cotangent))
-        np.testing.assert_array_equal(gradient(ms.Tensor(a), ms.Tensor(cotangent)).asnumpy(), expected.numpy())
+        outputs = function(torch.ops.aten, leaf)
+        cotangents: Any
+        sens: Any
+        if isinstance(outputs, tuple):
+            cotangents = tuple(torch.from_numpy(data(*one.shape, seed=seed + 100)) for one in outputs)
+            sens = tuple(ms.Tensor(one.numpy()) for one in cotangents)
+        else:
+            cotangents = torch.from_numpy(data(5, 5, seed=seed + 100))
+            sens = ms.Tensor(cotangents.numpy())
+        (expected,) = torch.autograd.grad(outputs, leaf, cotangents)
+        np.testing.assert_array_equal(gradient(ms.Tensor(a), sens).asnumpy(), expected.numpy())
 
 
 def test_sparse_gradients_are_given_dense(mode: Callable[..., Any]) -> None:
@@ -201,6 +216,15 @@ def test_sparse_gradients_are_given_dense(mode: Callable[..., Any]) -> None:
 
     gradient = mode(ms.grad(looked_up))(ms.Tensor(data(4, 2)), ms.Tensor(index))
     np.testing.assert_array_equal(gradient.asnumpy(), [[1, 1], [2, 2], [0, 0], [1, 1]])
+
+
+def test_many_inputs() -> None:  # more than graph mode differentiates
+    def joined(x):
+        return aten.sum(aten.sin(aten.cat([x] * 200)))
+
+    x = ms.Tensor(data(1))
+    # A sum in another order than a product's: float32 round-off.
+    np.testing.assert_allclose(ms.grad(joined)(x).asnumpy(), 200 * np.cos(x.asnumpy()), rtol=1e-5)
 
 
 @pytest.fixture
