@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+import mindspore as ms
 from mindspore import ops
 from mindspore._c_expression.typing import TensorType
 from mindspore.ops._primitive_cache import _get_cache_prim
@@ -16,7 +17,7 @@ from bridge import bprops, dtypes, gradient, graph
 from bridge.encoding import RANDOM_MARK
 from bridge.gradient import Level
 from bridge.infer import Spec, infer_unknown
-from bridge.schema import label, schema
+from bridge.schema import Schema, label, schema
 
 LIBRARIES = pathlib.Path(__file__).parent / "lib"
 _MAX_INFERRED = 4096
@@ -105,6 +106,12 @@ class Kernel(ops.Custom):
         return infer_unknown(self.aten_op, self.aten_args, inputs)
 
 
+def kernel_device(op: Schema) -> str:
+    """Whose kernel runs on MindSpore's device: its own, or the CPU's if the operator has no other."""
+    target = ms.get_context("device_target")
+    return target if target in op.devices else "CPU"
+
+
 class ATen(Kernel):
     """An ATen overload, or a kernel that bridge.kernels declares.
 
@@ -115,7 +122,10 @@ class ATen(Kernel):
 
     def __init__(self, name: str, text: str, input_dtypes: str | None = None) -> None:
         op = schema(name)
-        super().__init__(name, op.kernel_text(text), op.function, op.single, input_dtypes)
+        device = kernel_device(op)
+        super().__init__(name, op.kernel_text(text), op.function(device), op.single, input_dtypes)
+        if device != ms.get_context("device_target"):
+            self.add_prim_attr("primitive_target", device)
         self.init_attrs = {"name": name, "text": text, "input_dtypes": input_dtypes}
         if op.random:
             self.add_prim_attr("side_effect_hidden", True)  # two draws are two draws, even with equal arguments

@@ -98,7 +98,8 @@ class Schema:
         self.gradient = gradient
         self.eager_because = ""
         """If there is no shim and the schema does not say why: why."""
-        self.devices: list[str] = []
+        self.devices = ["CPU"]
+        """The devices that there are kernels for: "CPU", "GPU"."""
         self.random = False
         # The backward shim, if there is one: whether it uses the results, and which results autograd tracks.
         self.backward: dict[str, Any] | None = None
@@ -135,10 +136,9 @@ class Schema:
 
     # What bridge/primitive.py asks for. Kernels that are not ATen's answer otherwise.
 
-    @property
-    def function(self) -> str:
-        """Where the kernel is, as "library.so:symbol"."""
-        return f"libaten_cpu.so:aten_{self.shim}"
+    def function(self, device: str) -> str:
+        """Where the kernel for one of `devices` is, as "library.so:symbol"."""
+        return f"libaten_{device.lower()}.so:aten_{self.shim}"
 
     @property
     def single(self) -> bool:

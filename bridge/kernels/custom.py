@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import pathlib
 import re
@@ -23,6 +24,7 @@ from bridge.kernels.errors import KernelError
 from bridge.kernels.formula import Formula, Gradient, Line, NoGradient, PythonGradient
 from bridge.kernels.shims import Function
 from bridge.operator import Operator
+from bridge.primitive import kernel_device
 from bridge.schema import Schema, declare, is_declared
 
 Sources = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -38,6 +40,10 @@ def paths(sources: Sources) -> tuple[pathlib.Path, ...]:
         if path.suffix not in (".cpp", ".cc", ".cxx", ".cu", ".so"):
             raise ValueError(f"a kernel's source is a .cpp, .cc, .cxx or .cu file, or a library built before: {path}")
     return found
+
+
+# MindSpore's name of a device -> PyTorch's.
+_DEVICES = {"CPU": "CPU", "GPU": "CUDA"}
 
 
 class Library:
@@ -72,14 +78,15 @@ class Library:
     def add(self, functions: Sequence[Function]) -> None:
         self.functions += [function for function in functions if function not in self.functions]
 
-    def device(self) -> str:
-        """The variant for MindSpore's device."""
-        return "CUDA" if on_gpu() and self.sources["CUDA"] else "CPU"
+    @property
+    def devices(self) -> list[str]:
+        """MindSpore's names of the devices that there are sources for."""
+        return [name for name, device in _DEVICES.items() if self.sources[device]]
 
-    def path(self) -> pathlib.Path:
-        """The library for MindSpore's device, loaded. Raises KernelError if it cannot be built."""
+    def path(self, target: str) -> pathlib.Path:
+        """The library for one of MindSpore's devices, loaded. Raises KernelError if it cannot be built."""
         self._closed = True
-        device = self.device()
+        device = _DEVICES[target]
         built = self._built.get(device)
         if built is None:
             built = self._built[device] = self._build(device)
@@ -153,26 +160,30 @@ class Custom(Schema):
                  gradient: Line | Any, relatives: dict[str, Custom]) -> None:  # fmt: skip
         meta = inference(declaration, results)
         raw = SimpleNamespace(arguments=[], returns=[])
-        super().__init__(name, declaration.text, raw, meta or self.on_torch, declaration.name if meta else None,
+        super().__init__(name, declaration.text, raw, meta or self._run_on_torch, declaration.name if meta else None,
                          "none" if gradient is None else "formula")  # fmt: skip
         self.arguments = list(declaration.arguments)
         self.results = declaration.result_types
         self.eager_because = "" if meta else "it has no results=, so its shapes follow from its data"
         self.declaration = declaration
         self.library = library
+        self.devices = library.devices
         self._function = function
         self._gradient = gradient
         self.relatives = relatives
 
-    @property
-    def function(self) -> str:
-        return f"{self.library.path()}:{shims.symbol(self._function)}"
+    def function(self, device: str) -> str:
+        return f"{self.library.path(device)}:{shims.symbol(self._function)}"
 
     def attributes(self, text: str) -> dict[str, Any]:
         if self.library.form != "aot":
             return {}
-        values = zip(self.declaration.arguments, decode(text), strict=True)
-        return {a.name: value for a, value in values if a.base != "Tensor" and value is not None}
+        pairs = zip(self.declaration.arguments, decode(text), strict=True)
+        found = {a.name: value for a, value in pairs if a.base != "Tensor" and value is not None}
+        for name, value in found.items():
+            if isinstance(value, complex):
+                raise TypeError(f"{self.name}: '{name}' is complex, which MindSpore's attributes of a kernel cannot be")
+        return found
 
     def bprop(self, text: str) -> Any:
         if self._gradient is None:
@@ -187,18 +198,22 @@ class Custom(Schema):
 
     def on_torch(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel on PyTorch's tensors: without MindSpore, and without a gradient."""
+        try:
+            return self._run_on_torch(*args, **kwargs)
+        except RuntimeError as error:
+            raise error if isinstance(error, KernelError) else renamed(error, self.name) from None
+
+    def _run_on_torch(self, *args: Any, **kwargs: Any) -> Any:
         bound = resolve(self.packet, [self], [_marked(a) for a in args], {k: _marked(v) for k, v in kwargs.items()})
         tensors = [mark.tensor for mark in bound.tensors]
+        device = tensors[0].device if tensors else torch.device("cpu")
         outputs: list[torch.Tensor] = []
         if any(output.kind != "returned" for output in self.declaration.outputs):
             specs = infer(self.name, bound.text, tuple((tuple(t.shape), t.dtype) for t in tensors))
-            device = tensors[0].device if tensors else torch.device("cpu")
             outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in specs]
-        entry = library.load(self.library.path(), self.library.name)[f"{shims.symbol(self._function)}Run"]
-        try:
-            found = native.run(entry, bound.text, tensors, outputs)
-        except RuntimeError as error:
-            raise renamed(error, self.name) from None
+        path = self.library.path("GPU" if device.type == "cuda" else "CPU")
+        entry = library.load(path, self.library.name)[f"{shims.symbol(self._function)}Run"]
+        found = native.run(entry, bound.text, tensors, outputs)
         return found[0] if self.results == ["Tensor"] else tuple(found)
 
 
@@ -228,12 +243,17 @@ class Registered(Schema):
 
     def __init__(self, name: str, torch_op: Any, gradient: Gradient) -> None:
         raw = torch_op._schema
+        self.torch_name = torch_op.name()
         has_meta = _has_kernel(torch_op, "Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
         has_autograd = _has_kernel(
             torch_op, "Autograd", "AutogradCPU", "AutogradCUDA", "CompositeImplicitAutograd"
         )
+        if gradient is not None and not has_meta:
+            raise ValueError(f"{name} needs a meta function for gradient=; torch.library.register_fake gives it one")
         super().__init__(name, str(raw), raw, torch_op, "gradient" if has_meta else None,
                          "composite" if has_autograd or gradient is not None else "none")  # fmt: skip
+        composite = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
+        self.devices = [name for name, key in _DEVICES.items() if _has_kernel(torch_op, key, *composite)]
         self.eager_because = "" if has_meta else "it has no meta function, which torch.library.register_fake gives it"
         self._line: Line | None = None
         self._gradient = gradient
@@ -248,8 +268,7 @@ class Registered(Schema):
         )
         return Declaration(self.text, self.packet, tuple(self.arguments), (), outputs, tuple(self.results))
 
-    @property
-    def function(self) -> str:
+    def function(self, device: str) -> str:
         return "libms_ext.so:aten_gradient"
 
     @property
@@ -260,8 +279,13 @@ class Registered(Schema):
     def nested(self) -> bool:
         return True
 
+    @property
+    def may_depend_on_data(self) -> bool:
+        """Whether it can run without its meta function."""
+        return self.shim is not None and self._gradient is None
+
     def kernel_text(self, text: str) -> str:
-        return Level(self.name, text, 0, 0).kernel_text(op_inputs(text))
+        return Level(self.torch_name, text, 0, 0).kernel_text(op_inputs(text))
 
     def operator_text(self, kernel_text: str) -> str:
         return parse_level(kernel_text).text
@@ -320,8 +344,11 @@ def registered_names(name: str, gradient: Gradient = None) -> list[str]:
                 "that returns its result"
             )
             continue
-        declare(Registered(full, torch_op, gradient))
-        found.append(full)
+        # With another gradient it is another operator: MindSpore keeps primitives by their names.
+        name = full if gradient is None else _unused_name(full)
+        if not is_declared(name):
+            declare(Registered(name, torch_op, gradient))
+        found.append(name)
     if not found:
         raise ValueError(refused)
     return found
@@ -352,7 +379,7 @@ class KernelOperator(Operator):
 
     def build(self) -> pathlib.Path:
         """Compile for MindSpore's device now, rather than at the first call; returns the library."""
-        return self._op.library.path()
+        return self._op.library.path(kernel_device(self._op))
 
     def on_torch(self, *args: Any, **kwargs: Any) -> Any:
         """Run the same kernel on PyTorch's tensors, without MindSpore and without a gradient: to compare with."""
@@ -380,20 +407,19 @@ class RegisteredOperator(Operator):
             return super()._call_unplanned(args, kwargs, key)
         except RuntimeError as error:
             # What a meta function that torch.library.register_fake gave says when it cannot know a size.
-            if "data-dependent shape" not in str(error) or all(op.shim is None for op in self.schemas):
+            ours = [op for op in self.schemas if isinstance(op, Registered) and op.may_depend_on_data]
+            if "data-dependent shape" not in str(error) or not ours:
                 raise
-        for op in self.schemas:
+        for op in ours:
             op.shim = None
         self._plans.clear()
         return super()._call_unplanned(args, kwargs, key)
 
 
-def _unused_name(function: str) -> str:
-    name = f"custom::{function}"
-    count = 1
-    while is_declared(name if count == 1 else f"{name}#{count}"):
-        count += 1
-    return name if count == 1 else f"{name}#{count}"
+def _unused_name(name: str) -> str:
+    """The name itself, or with a number that makes it another: "custom::f#2"."""
+    numbered = (f"{name}#{count}" for count in itertools.count(2))
+    return name if not is_declared(name) else next(other for other in numbered if not is_declared(other))
 
 
 def _functions(
@@ -460,9 +486,9 @@ def make(form: str, sources: Sources, cuda: Sources, line: str, results: Results
     relatives: dict[str, Custom] = {}
     for called, (function, like) in backward.items():
         derived = function.declaration
-        relatives[called] = Custom(_unused_name(derived.name), derived, owner, function, like, None, {})
+        relatives[called] = Custom(_unused_name(f"custom::{derived.name}"), derived, owner, function, like, None, {})
         declare(relatives[called])
-    op = Custom(_unused_name(declaration.name), declaration, owner, functions[0], results,
+    op = Custom(_unused_name(f"custom::{declaration.name}"), declaration, owner, functions[0], results,
                 parsed if parsed is not None else gradient, relatives)  # fmt: skip
     declare(op)
     return KernelOperator(op)
