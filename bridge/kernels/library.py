@@ -164,7 +164,9 @@ def _link_command(recipe: Recipe, objects: Sequence[pathlib.Path], target: pathl
     libraries = ["-lms_ext", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"]
     if recipe.cuda:
         home = _cuda_home()
-        libraries += ["-lms_ext_cuda", "-ltorch_cuda", "-lc10_cuda", f"-L{home / 'lib64'}",
+        if (LIBRARIES / "libms_ext_cuda.so").exists():
+            libraries.append("-lms_ext_cuda")
+        libraries += ["-ltorch_cuda", "-lc10_cuda", f"-L{home / 'lib64'}",
                       f"-L{home / 'targets' / 'x86_64-linux' / 'lib'}", "-lcudart_static", "-ldl", "-lrt", "-lpthread"]
     return [
         cxx(), "-shared", *map(str, objects), "-o", str(target), "-Wl,-Bsymbolic-functions", "-Wl,--as-needed",
