@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import pathlib
 import re
@@ -177,6 +178,12 @@ def declare(op: Schema) -> None:
 
 def is_declared(name: str) -> bool:
     return name in _declared
+
+
+def unused_name(name: str) -> str:
+    """The name itself, or with a number that makes it another: "custom::f#2"."""
+    numbered = (f"{name}#{count}" for count in itertools.count(2))
+    return name if not is_declared(name) else next(other for other in numbered if not is_declared(other))
 
 
 @functools.cache

@@ -56,6 +56,7 @@ class Recipe:
         included: the source that the shim includes.
         cuda: whether it is for the GPU.
         flags: for every compiler call.
+        registers: whether it registers operators with PyTorch when it is loaded.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Recipe:
     included: tuple[pathlib.Path, ...]
     cuda: bool
     flags: tuple[str, ...]
+    registers: bool = False
 
 
 def folder() -> pathlib.Path:
@@ -227,8 +229,23 @@ def compile_into(recipe: Recipe, target: pathlib.Path, jobs: int) -> dict[str, s
         _run(recipe, _link_command(recipe, objects, library), "linking")
         found = {path for built in objects for path in _headers(built.with_name(f"{built.name}.d"))}
         headers = {path: _file_digest(path) for path in sorted(found) if not path.startswith(scratch)}
+        if recipe.registers:
+            _try_registration(recipe, library)
         os.replace(library, target)
     return headers
+
+
+def _try_registration(recipe: Recipe, library: pathlib.Path) -> None:
+    """Load the library in another process. What PyTorch refuses to register ends the process that loads it."""
+    code = "import ctypes, sys, torch; ctypes.CDLL(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", code, str(library)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        missing = re.search(r"OSError: (.*undefined symbol.*)", done.stderr)
+        if missing:
+            raise KernelError(f"{recipe.name}: {_load_error(missing[1])}")
+        thrown = re.search(r"what\(\): +(.*?)(?:\nException raised from|\n\n|\Z)", done.stderr, re.DOTALL)
+        words = thrown[1].strip() if thrown else done.stderr.strip()
+        raise KernelError(f"{recipe.name}: PyTorch refuses what the sources register: {words}")
 
 
 @contextmanager
