@@ -27,9 +27,10 @@ from collections.abc import Mapping, Sequence
 from setuptools import Extension
 from setuptools.command.build_ext import build_ext
 
-from bridge.kernels.custom import Sources, library_of, paths
+from bridge.kernels.custom import library_of
 from bridge.kernels.declaration import Initial
 from bridge.kernels.library import compile_into
+from bridge.kernels.sources import Sources, paths
 
 
 class ATenExtension(Extension):

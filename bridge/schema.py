@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import pathlib
 import re
@@ -105,8 +106,8 @@ class Schema:
         """If PyTorch cannot differentiate it: why."""
         self.eager_because = ""
         """If there is no shim and the schema does not say why: why."""
-        self.devices: list[str] = []
-        """Where it has kernels: "CPU", "GPU"."""
+        self.devices = ["CPU"]
+        """The devices that there are kernels for: "CPU", "GPU"."""
         self.dispatched = True
         """Whether PyTorch's dispatcher knows it."""
         self.random = False
@@ -150,7 +151,7 @@ class Schema:
     # What bridge/primitive.py asks for. Kernels that are not ATen's answer otherwise.
 
     def function(self, device: str) -> str:
-        """Where the kernel for "CPU" or "GPU" is, as "library.so:symbol"."""
+        """Where the kernel for one of `devices` is, as "library.so:symbol"."""
         return f"{SHIMS[device]}:aten_{self.shim}"
 
     @property
@@ -190,6 +191,12 @@ def declare(op: Schema) -> None:
 
 def is_declared(name: str) -> bool:
     return name in _declared
+
+
+def unused_name(name: str) -> str:
+    """The name itself, or with a number that makes it another: "custom::f#2"."""
+    numbered = (f"{name}#{count}" for count in itertools.count(2))
+    return name if not is_declared(name) else next(other for other in numbered if not is_declared(other))
 
 
 @functools.cache

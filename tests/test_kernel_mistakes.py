@@ -231,6 +231,38 @@ def test_a_registered_operator_without_meta_function_in_graph_mode() -> None:
         ms.grad(lambda x: double(x).sum())(X).asnumpy()
 
 
+REGISTRATION = """
+#include <ATen/core/Tensor.h>
+#include <torch/library.h>
+
+at::Tensor keep(const at::Tensor &x, int64_t n) { return x.clone(); }
+
+TORCH_LIBRARY(bridge_mistaken, m) { m.def("keep(Tensor x, int n) -> Tensor"); }
+TORCH_LIBRARY_IMPL(bridge_mistaken, CPU, m) { m.impl("keep", &keep); }
+"""
+
+
+def test_a_registration_that_pytorch_refuses(tmp_path: pathlib.Path) -> None:
+    source = tmp_path / "keep.cpp"
+    source.write_text(REGISTRATION.replace("int n)", "float n)"))
+    with pytest.raises(kernels.KernelError, match="keep: PyTorch refuses what the sources register:") as caught:
+        kernels.registered("bridge_mistaken::keep", source)
+    assert "expected schema" in str(caught.value).lower() or "inferred" in str(caught.value).lower(), caught.value
+
+
+def test_an_operator_is_not_registered_twice(tmp_path: pathlib.Path) -> None:
+    source = tmp_path / "keep.cpp"
+    source.write_text(REGISTRATION)
+    for _ in range(2):
+        keep = kernels.registered("bridge_mistaken::keep", source)
+        np.testing.assert_array_equal(keep(X, 1).asnumpy(), X.asnumpy())
+    source.write_text(REGISTRATION + "// changed\n")
+    with pytest.raises(kernels.KernelError, match="bridge_mistaken::keep is registered already, by another library"):
+        kernels.registered("bridge_mistaken::keep", source)
+    with pytest.raises(ValueError, match="nobody has registered an operator 'bridge_mistaken::other'"):
+        kernels.registered("bridge_mistaken::other")
+
+
 def test_mistakes_in_graph_mode() -> None:
     def total(x):
         return transposed(x).sum()

@@ -326,6 +326,7 @@ def library() -> Any:
     found.define("scale.Tensor(Tensor x, Tensor factor) -> Tensor")
     found.define("plain(Tensor x) -> Tensor")
     found.define("positive(Tensor x) -> Tensor")
+    found.define("measure(Tensor x) -> Tensor")
     found.define("change(Tensor(a!) x) -> ()")
     for name in ("scale", "scale.Tensor"):
         found.impl(name, lambda x, factor: x * factor, "CompositeImplicitAutograd")
@@ -356,11 +357,16 @@ def test_a_registered_operator_with_overloads_and_gradient(library: Any, wrap: C
 @modes
 def test_a_registered_operator_may_be_given_a_gradient(library: Any, wrap: Callable[..., Any]) -> None:
     plain = kernels.registered("bridge_tests::plain", gradient="x: aten.mul(grad, 2)")
+    other = kernels.registered("bridge_tests::plain", gradient="x: bridge_tests::plain(grad)")
+    third = kernels.registered("bridge_tests::plain", gradient="x: aten.mul(grad, 3)")
 
     def total(x):
-        return plain(x).sum()
+        return (plain(x) + other(x) + third(x)).sum()
 
-    equal(wrap(ms.grad(total))(ms.Tensor(X)), np.full_like(X, 2))
+    equal(wrap(total)(ms.Tensor(X)), (6 * X).sum())
+    equal(wrap(ms.grad(total))(ms.Tensor(X)), np.full_like(X, 7))
+    with pytest.raises(ValueError, match="needs a meta function for gradient="):
+        kernels.registered("bridge_tests::measure", gradient="x: grad")
 
 
 def test_a_registered_operator_whose_shape_follows_from_data(library: Any) -> None:

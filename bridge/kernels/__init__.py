@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bridge import devices
-from bridge.kernels import custom
-from bridge.kernels.custom import KernelOperator, RegisteredOperator, Sources
+from bridge.kernels import custom, registration
+from bridge.kernels.custom import KernelOperator
 from bridge.kernels.declaration import Initial, Results
 from bridge.kernels.errors import KernelError
 from bridge.kernels.formula import Gradient
+from bridge.kernels.registration import RegisteredOperator
+from bridge.kernels.sources import Sources
 
 __all__ = ["KernelError", "KernelOperator", "RegisteredOperator", "aot", "extension", "registered"]
 
@@ -108,9 +109,8 @@ def registered(
 
     Raises:
         ValueError: nobody has registered the operator, or it writes to its arguments.
-        KernelError: the sources cannot be compiled or loaded.
+        KernelError: the sources cannot be compiled, or PyTorch refuses what they register, or something else has
+            registered the operator before them.
     """
-    files = custom.paths(sources)
-    on_gpu = custom.paths(cuda) if devices.target() == "GPU" else ()
-    custom.load_registration(name, files + on_gpu, bool(on_gpu), tuple(flags))
-    return RegisteredOperator(name, tuple(custom.registered_names(name, gradient)))
+    registration.load_registration(name, sources, cuda, flags)
+    return RegisteredOperator(name, tuple(registration.registered_names(name, gradient)))

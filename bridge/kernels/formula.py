@@ -219,6 +219,7 @@ class Formula(_Bprop):
         results = len(declaration.outputs)
         steps = [_step(entry, values, inputs, results, schemas) for entry in line.entries if entry.function]
         self.steps = tuple((s.name, s.text, s.places) for s in steps)
+        self._primitives: list[ATen] = []
         # For each input: where its gradient is among the gradients of the results and what the steps give; -1 if it has
         # none, -2 if the line says nothing of it.
         sources = [-2] * inputs
@@ -240,8 +241,10 @@ class Formula(_Bprop):
         pool = (*inputs, *results, *cotangents)
         refuse_missing(self.name, self.sources, tuple(x.dtype for x in inputs))
         found: list[Any] = [*cotangents]
-        for name, text, places in self.steps:
-            given = run(ATen(name, text, self.device), [pool[place] for place in places])
+        if not self._primitives:
+            self._primitives = [ATen(name, text, self.device) for name, text, _ in self.steps]
+        for primitive, (_, _, places) in zip(self._primitives, self.steps, strict=True):
+            given = run(primitive, [pool[place] for place in places])
             found += given if isinstance(given, (tuple, list)) else [given]
         gradients = tuple(
             found[source] if source >= 0 else ops.zeros_like(x) for x, source in zip(inputs, self.sources, strict=True)

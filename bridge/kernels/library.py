@@ -56,6 +56,7 @@ class Recipe:
         included: the source that the shim includes.
         cuda: whether it is for the GPU.
         flags: for every compiler call.
+        registers: whether it registers operators with PyTorch when it is loaded.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Recipe:
     included: tuple[pathlib.Path, ...]
     cuda: bool
     flags: tuple[str, ...]
+    registers: bool = False
 
 
 def folder() -> pathlib.Path:
@@ -164,7 +166,9 @@ def _link_command(recipe: Recipe, objects: Sequence[pathlib.Path], target: pathl
     libraries = ["-lms_ext", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"]
     if recipe.cuda:
         home = _cuda_home()
-        libraries += ["-lms_ext_cuda", "-ltorch_cuda", "-lc10_cuda", f"-L{home / 'lib64'}",
+        if (LIBRARIES / "libms_ext_cuda.so").exists():
+            libraries.append("-lms_ext_cuda")
+        libraries += ["-ltorch_cuda", "-lc10_cuda", f"-L{home / 'lib64'}",
                       f"-L{home / 'targets' / 'x86_64-linux' / 'lib'}", "-lcudart_static", "-ldl", "-lrt", "-lpthread"]
     return [
         cxx(), "-shared", *map(str, objects), "-o", str(target), "-Wl,-Bsymbolic-functions", "-Wl,--as-needed",
@@ -225,8 +229,23 @@ def compile_into(recipe: Recipe, target: pathlib.Path, jobs: int) -> dict[str, s
         _run(recipe, _link_command(recipe, objects, library), "linking")
         found = {path for built in objects for path in _headers(built.with_name(f"{built.name}.d"))}
         headers = {path: _file_digest(path) for path in sorted(found) if not path.startswith(scratch)}
+        if recipe.registers:
+            _try_registration(recipe, library)
         os.replace(library, target)
     return headers
+
+
+def _try_registration(recipe: Recipe, library: pathlib.Path) -> None:
+    """Load the library in another process. What PyTorch refuses to register ends the process that loads it."""
+    code = "import ctypes, sys, torch; ctypes.CDLL(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", code, str(library)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        missing = re.search(r"OSError: (.*undefined symbol.*)", done.stderr)
+        if missing:
+            raise KernelError(f"{recipe.name}: {_load_error(missing[1])}")
+        thrown = re.search(r"what\(\): +(.*?)(?:\nException raised from|\n\n|\Z)", done.stderr, re.DOTALL)
+        words = thrown[1].strip() if thrown else done.stderr.strip()
+        raise KernelError(f"{recipe.name}: PyTorch refuses what the sources register: {words}")
 
 
 @contextmanager
