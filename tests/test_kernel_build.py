@@ -231,7 +231,8 @@ def test_the_cuda_shim_of_an_extension(tmp_path: pathlib.Path) -> None:
     )
     path = sigmoid.write_shim(tmp_path, "CUDA")
     assert path.name == "sigmoid_shim.cu"
-    assert "MS_EXT_CUDA_SHIM(sigmoid)" in path.read_text() and f'#include "{SIGMOID / "sigmoid.cu"}"' in path.read_text()
+    assert "MS_EXT_CUDA_SHIM(sigmoid)" in path.read_text()
+    assert f'#include "{SIGMOID / "sigmoid.cu"}"' in path.read_text()
     assert "MS_EXT_CPU_SHIM(sigmoid)" in sigmoid.write_shim(tmp_path).read_text()
 
 
