@@ -30,7 +30,7 @@ from setuptools.command.build_ext import build_ext
 from bridge.kernels.custom import library_of
 from bridge.kernels.declaration import Initial
 from bridge.kernels.library import compile_into
-from bridge.kernels.sources import Sources, paths
+from bridge.kernels.sources import Sources, flag_list, paths
 
 
 class ATenExtension(Extension):
@@ -63,7 +63,7 @@ class ATenExtension(Extension):
         super().__init__(name, [str(path) for path in files])
         self.device = "CUDA" if cuda else "CPU"
         variants = {"CPU": (), "CUDA": ()} | {self.device: files}
-        self.kernels = library_of(form, variants, kernels, initial, tuple(flags))
+        self.kernels = library_of(form, variants, kernels, initial, flag_list(flags))
 
 
 class BuildKernels(build_ext):

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import stat
 import subprocess
 import sys
@@ -157,6 +158,7 @@ setup(
 
 PACKAGE = """
 import pathlib
+import shutil
 
 from bridge import kernels
 
@@ -217,3 +219,33 @@ def test_a_library_that_does_not_fit_is_refused(installed: pathlib.Path) -> None
         kernels.extension(library, "sigmoid(Tensor x, int n) -> Tensor", results="x").build()
     with pytest.raises(kernels.KernelError, match=r"has no kernel tanh: build it with bridge\.build\.ATenExtension"):
         kernels.extension(library, "tanh(Tensor x) -> Tensor", results="x").build()
+
+
+CUSTOM_ADD = ROOT / "scripts" / "examples" / "custom_add"
+SIGMOID = ROOT / "scripts" / "examples" / "sigmoid"
+
+
+def test_the_cuda_shim_of_an_extension(tmp_path: pathlib.Path) -> None:
+    sigmoid = kernels.extension(
+        SIGMOID / "sigmoid.cpp", "sigmoid(Tensor x) -> Tensor", results="x", cuda=SIGMOID / "sigmoid.cu"
+    )
+    path = sigmoid.write_shim(tmp_path, "CUDA")
+    assert path.name == "sigmoid_shim.cu"
+    assert "MS_EXT_CUDA_SHIM(sigmoid)" in path.read_text()
+    assert f'#include "{SIGMOID / "sigmoid.cu"}"' in path.read_text()
+    assert "MS_EXT_CPU_SHIM(sigmoid)" in sigmoid.write_shim(tmp_path).read_text()
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs CUDA's compiler")
+def test_an_aot_kernel_compiles_for_cuda(tmp_path: pathlib.Path) -> None:
+    add = kernels.aot(
+        CUSTOM_ADD / "custom_add.cpp", "CustomAdd(Tensor a, Tensor b) -> Tensor", results="a", initial="zeros",
+        cuda=CUSTOM_ADD / "custom_add.cu",
+    )  # fmt: skip
+    shim = add.write_shim(tmp_path, "CUDA")
+    assert "ms_ext::kCuda, 2, 0, ms_ext::kZeros" in shim.read_text()
+    for source in (shim, CUSTOM_ADD / "custom_add.cu"):
+        command = ["nvcc", "-std=c++20", "-Xcompiler", "-fPIC", f"-I{ROOT / 'bridge' / 'include'}", "-c", str(source),
+                   "-o", str(tmp_path / "kernel.o")]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ from bridge.kernels.declaration import Declaration, Initial, Results, inference,
 from bridge.kernels.errors import KernelError
 from bridge.kernels.formula import Formula, Gradient, Line, NoGradient, PythonGradient
 from bridge.kernels.shims import Function
-from bridge.kernels.sources import Library, Sources, paths, shared_library
+from bridge.kernels.sources import Library, Sources, flag_list, paths, shared_library
 from bridge.operator import Operator
 from bridge.schema import Schema, declare, unused_name
 
@@ -79,6 +79,8 @@ class Custom(Schema):
 
     def on_torch(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel on PyTorch's tensors: without MindSpore, and without a gradient."""
+        if self.library.form == "aot":
+            raise TypeError(f"{self.name} is an AOT kernel, which runs in MindSpore only")
         try:
             return self._run_on_torch(*args, **kwargs)
         except RuntimeError as error:
@@ -128,7 +130,10 @@ class KernelOperator(Operator):
         return self._op.library.path(devices.place(self._op))
 
     def on_torch(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the same kernel on PyTorch's tensors, without MindSpore and without a gradient: to compare with."""
+        """Run the same kernel on PyTorch's tensors, without MindSpore and without a gradient: to compare with.
+
+        Raises TypeError for an AOT kernel.
+        """
         return self._op.on_torch(*args, **kwargs)
 
     def write_shim(self, folder: str | os.PathLike[str], device: str = "CPU") -> pathlib.Path:
@@ -190,7 +195,7 @@ def make(form: str, sources: Sources, cuda: Sources, line: str, results: Results
     inference(declaration, results)  # raises if they do not fit, before the kernel is added to a library
     parsed = formula.parse(gradient, declaration) if isinstance(gradient, str) else None
     functions, backward = _functions(declaration, parsed)
-    owner = shared_library(form, variants, tuple(flags), functions)
+    owner = shared_library(form, variants, flag_list(flags), functions)
     relatives: dict[str, Custom] = {}
     for called, (function, like) in backward.items():
         derived = function.declaration

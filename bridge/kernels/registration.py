@@ -14,7 +14,7 @@ from bridge.kernels import formula, library
 from bridge.kernels.declaration import Declaration, Output
 from bridge.kernels.errors import KernelError
 from bridge.kernels.formula import Formula, Gradient, Line, NoGradient, PythonGradient
-from bridge.kernels.sources import DEVICES, Sources, paths
+from bridge.kernels.sources import DEVICES, Sources, flag_list, paths
 from bridge.operator import Operator
 from bridge.schema import SHARED, Schema, declare, is_declared, unused_name
 
@@ -115,7 +115,7 @@ def load_registration(name: str, sources: Sources, cuda: Sources, flags: Sequenc
     built = (files or on_gpu)[0]
     if built.suffix != ".so":
         recipe = library.Recipe(
-            built.stem, files + on_gpu, "", ".cpp", (), bool(on_gpu), tuple(flags), registers=True
+            built.stem, files + on_gpu, "", ".cpp", (), bool(on_gpu), flag_list(flags), registers=True
         )
         built = library.library(recipe)
     if built in _loaded:

@@ -27,6 +27,13 @@ def paths(sources: Sources) -> tuple[pathlib.Path, ...]:
     return found
 
 
+def flag_list(flags: Sequence[str]) -> tuple[str, ...]:
+    """Compiler flags. Raises TypeError for one string, whose characters would be the flags."""
+    if isinstance(flags, str):
+        raise TypeError(f"flags= is a list of compiler flags, such as [{flags!r}], not a string")
+    return tuple(flags)
+
+
 # MindSpore's name of a device -> PyTorch's.
 DEVICES = {"CPU": "CPU", "GPU": "CUDA"}
 
