@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import os
+import pathlib
 from collections.abc import Iterator
 
 import mindspore as ms
 import pytest
 
+import bridge
 from bridge import devices
 
 
@@ -34,12 +36,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session", autouse=True)
-def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Kernels are built anew in each run of the tests, and shared within it."""
-    before = os.environ.get("BRIDGE_CACHE")
-    os.environ["BRIDGE_CACHE"] = str(tmp_path_factory.mktemp("kernels"))
-    yield
-    if before is None:
-        del os.environ["BRIDGE_CACHE"]
-    else:
-        os.environ["BRIDGE_CACHE"] = before
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What processes that tests start see: this bridge, installed or in place, and kernels built anew in each run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(pathlib.Path(bridge.__file__).parent.parent), prepend=os.pathsep)
+        patch.setenv("BRIDGE_CACHE", str(tmp_path_factory.mktemp("kernels")))
+        yield

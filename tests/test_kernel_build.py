@@ -16,7 +16,9 @@ import pytest
 import bridge
 from bridge import kernels
 
-ROOT = pathlib.Path(bridge.__file__).parent.parent
+EXAMPLES = pathlib.Path(__file__).parent.parent / "scripts" / "examples"
+CUSTOM_ADD = EXAMPLES / "custom_add"
+SIGMOID = EXAMPLES / "sigmoid"
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 SOURCE = """
@@ -126,10 +128,8 @@ def test_what_a_build_leaves_behind_when_it_is_killed_does_no_harm(project: Proj
 
 def test_two_processes_build_once(project: Project) -> None:
     command = [sys.executable, "-c", PROGRAM, str(project.source)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     processes = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-        for _ in range(2)
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
     ]
     outputs = [process.communicate(timeout=300) for process in processes]
     for process, (out, err) in zip(processes, outputs, strict=True):
@@ -181,14 +181,12 @@ print(sigmoid(x), ms.grad(lambda x: sigmoid(x).sum())(x))
 def installed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A package with kernels, built as a wheel and installed."""
     folder = tmp_path_factory.mktemp("package")
-    source = ROOT / "scripts" / "examples" / "sigmoid" / "sigmoid.cpp"
-    (folder / "sigmoid.cpp").write_text(source.read_text())
+    (folder / "sigmoid.cpp").write_text((SIGMOID / "sigmoid.cpp").read_text())
     (folder / "setup.py").write_text(SETUP)
     (folder / "my_package").mkdir()
     (folder / "my_package" / "__init__.py").write_text(PACKAGE)
     command = [sys.executable, "setup.py", "-q", "bdist_wheel"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (wheel,) = (folder / "dist").iterdir()
     assert "linux_x86_64" in wheel.name
@@ -199,7 +197,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def test_a_wheel_needs_no_compiler(installed: pathlib.Path) -> None:
     assert (installed / "my_package" / "my_kernels.so").exists()
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{installed}", "CXX": "no-compiler"}
+    path = f"{installed}{os.pathsep}{os.environ['PYTHONPATH']}"
+    environment = os.environ | {"PYTHONPATH": path, "CXX": "no-compiler"}
     done = subprocess.run(
         [sys.executable, "-c", USER], capture_output=True, text=True, check=False, env=environment, timeout=120
     )
@@ -221,10 +220,6 @@ def test_a_library_that_does_not_fit_is_refused(installed: pathlib.Path) -> None
         kernels.extension(library, "tanh(Tensor x) -> Tensor", results="x").build()
 
 
-CUSTOM_ADD = ROOT / "scripts" / "examples" / "custom_add"
-SIGMOID = ROOT / "scripts" / "examples" / "sigmoid"
-
-
 def test_the_cuda_shim_of_an_extension(tmp_path: pathlib.Path) -> None:
     sigmoid = kernels.extension(
         SIGMOID / "sigmoid.cpp", "sigmoid(Tensor x) -> Tensor", results="x", cuda=SIGMOID / "sigmoid.cu"
@@ -244,8 +239,9 @@ def test_an_aot_kernel_compiles_for_cuda(tmp_path: pathlib.Path) -> None:
     )  # fmt: skip
     shim = add.write_shim(tmp_path, "CUDA")
     assert "ms_ext::kCuda, 2, 0, ms_ext::kZeros" in shim.read_text()
+    headers = pathlib.Path(bridge.__file__).parent / "include"
     for source in (shim, CUSTOM_ADD / "custom_add.cu"):
-        command = ["nvcc", "-std=c++20", "-Xcompiler", "-fPIC", f"-I{ROOT / 'bridge' / 'include'}", "-c", str(source),
+        command = ["nvcc", "-std=c++20", "-Xcompiler", "-fPIC", f"-I{headers}", "-c", str(source),
                    "-o", str(tmp_path / "kernel.o")]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
