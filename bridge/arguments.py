@@ -10,7 +10,7 @@ import mindspore as ms
 import numpy as np
 import torch
 
-from bridge import dtypes
+from bridge import devices, dtypes
 from bridge.encoding import RANDOM_MARK, Slot, Wrapped, encode
 from bridge.schema import Argument, Schema
 
@@ -232,11 +232,11 @@ class Binder:
     def device(self, value: Any) -> None:
         """A result lies where MindSpore computes it; a device argument may only say the same."""
         try:
-            kind = torch.device(value).type
+            asked = torch.device(value)
         except (RuntimeError, TypeError):
             raise Mismatch from None
-        current = {"CPU": "cpu", "GPU": "cuda"}.get(ms.get_context("device_target"))
-        if kind != current:
+        current = torch.device(devices.torch_name(devices.target()))
+        if asked.type != current.type or (asked.type == "cuda" and asked.index not in (None, current.index)):
             raise ValueError(f"{self.schema.packet}(): device {value} is not MindSpore's device, which is {current}")
 
     def generator(self, value: Any) -> None:

@@ -39,6 +39,11 @@ def target() -> str:
     return ms.get_context("device_target")
 
 
+def torch_name(device: str) -> str:
+    """PyTorch's name of MindSpore's device, "CPU" or "GPU", as in "cuda:0"."""
+    return f"cuda:{ms.get_context('device_id')}" if device == "GPU" else "cpu"
+
+
 def place(op: Schema, on_cpu: bool = False) -> str:
     """The device whose kernel a call of the overload runs: "GPU" or "CPU".
 

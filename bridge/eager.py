@@ -86,7 +86,7 @@ def call(bound: Bound, device: str) -> Any:
     tensors = [tensor.contiguous() for tensor in bound.tensors]
     _wait()
     op, text = bound.schema, bound.text
-    torch_device = "cuda" if device == "GPU" else "cpu"
+    torch_device = devices.torch_name(device)
     state = torch.get_rng_state() if op.random else None
     results = _run(bound, tensors, torch_device)
     recorded = _pynative_executor.grad_flag()

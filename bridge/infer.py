@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from bridge import dtypes, gradient, layouts
+from bridge import devices, dtypes, gradient, layouts
 from bridge.encoding import RANDOM_MARK, Slot, decode
 from bridge.schema import Schema, label, schema
 
@@ -65,7 +65,7 @@ def flat(results: Any) -> list[torch.Tensor]:
 def _run(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
     make = torch.empty if device == "meta" else torch.zeros
     tensors = [make(shape, dtype=dtype, device=device) for shape, dtype in inputs]
-    seeded = [torch.cuda.current_device()] if device == "cuda" else []
+    seeded = [device] if device.startswith("cuda") else []
     with torch.random.fork_rng(seeded, enabled=op.random and device != "meta"):  # leaves what users seed alone
         found = flat(torch_call(op, text, tensors, device))
     if op.backward is not None and op.backward["uses_results"]:
@@ -87,7 +87,7 @@ def infer(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[
     if name.startswith(gradient.BACKWARD_PREFIX):
         return gradient.infer_backward(text, inputs)
     op = schema(name)
-    real = "cuda" if device == "GPU" else "cpu"
+    real = devices.torch_name(device)
     with torch.no_grad():
         try:
             if not op.is_aten:

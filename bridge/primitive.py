@@ -116,7 +116,8 @@ class ATen(Kernel):
         super().__init__(name, op.kernel_text(text), op.function(device), device, op.single, input_dtypes)
         self.init_attrs = {"name": name, "text": text, "device": device, "input_dtypes": input_dtypes}
         if op.random:
-            self.add_prim_attr("side_effect_hidden", True)  # two draws are two draws, even with equal arguments
+            # Two draws are two draws, even with equal arguments, and in the order in which the program makes them.
+            self.add_prim_attr("side_effect_mem", True)
         self.composite = op.gradient == "composite"
         self.aliases: dict[Any, Any] = {}  # by shapes and dtypes, for a composite (bridge/operator.py)
         inputs = gradient.op_inputs(text) - text.endswith(RANDOM_MARK)

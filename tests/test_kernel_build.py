@@ -51,6 +51,7 @@ class Project:
     """A source with a header, a cache of its own, and a compiler that counts its runs."""
 
     def __init__(self, folder: pathlib.Path, patch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
         self.source = folder / "scale.cpp"
         self.header = folder / "factor.h"
         self.log = folder / "compiler.log"
@@ -129,7 +130,8 @@ def test_what_a_build_leaves_behind_when_it_is_killed_does_no_harm(project: Proj
 def test_two_processes_build_once(project: Project) -> None:
     command = [sys.executable, "-c", PROGRAM, str(project.source)]
     processes = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
+        subprocess.Popen(command, cwd=project.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
     ]
     outputs = [process.communicate(timeout=300) for process in processes]
     for process, (out, err) in zip(processes, outputs, strict=True):
@@ -199,8 +201,9 @@ def test_a_wheel_needs_no_compiler(installed: pathlib.Path) -> None:
     assert (installed / "my_package" / "my_kernels.so").exists()
     path = f"{installed}{os.pathsep}{os.environ['PYTHONPATH']}"
     environment = os.environ | {"PYTHONPATH": path, "CXX": "no-compiler"}
+    command = [sys.executable, "-c", USER]
     done = subprocess.run(
-        [sys.executable, "-c", USER], capture_output=True, text=True, check=False, env=environment, timeout=120
+        command, cwd=installed, capture_output=True, text=True, check=False, env=environment, timeout=120
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[0.5 0.5] [0.25 0.25]"
