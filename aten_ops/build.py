@@ -21,6 +21,8 @@ import torch
 ROOT = pathlib.Path(__file__).parent.parent
 TORCH = pathlib.Path(torch.__file__).parent
 MINDSPORES_ABI = ("aot_extra.cpp", "launch_error.cpp")  # these talk to MindSpore with C++ strings, in its old ABI
+# By its file: where g++ falls back to its static one, the process has two, and numbers in error messages end it.
+CXX_LIBRARY = "-l:libstdc++.so.6"
 GENERATED_FILES = ("operators.json", "holders.json", "aten.pyi", "bprops.py")
 
 
@@ -96,7 +98,7 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
         "  deps = gcc",
         "  description = compile $in",
         "rule link",
-        f"  command = $cxx -shared $in -o $out -L{TORCH / 'lib'} -L{objects} $libraries -ltorch_cpu -lc10 "
+        f"  command = $cxx -shared $in -o $out -L{TORCH / 'lib'} -L{objects} $libraries -ltorch_cpu -lc10 {CXX_LIBRARY} "
         "-Wl,-soname,$soname -Wl,-rpath,'$$ORIGIN'",
         "  description = link $out",
     ]

@@ -40,6 +40,8 @@ OUT_VARIANT_DIFFERS = {
     "fft_ihfft2", "fft_ihfftn", "adaptive_avg_pool3d", "linalg_solve_triangular",
     # They want their out tensors otherwise than the functional call returns them.
     "_native_multi_head_attention", "empty",
+    # On CUDA, their out= variants are those of the CPU, or want inputs that are prepared.
+    "range", "_stack",
 }  # fmt: skip
 
 # The shapes of their results follow from the values of their inputs, although PyTorch does not tag them so.
@@ -56,7 +58,7 @@ SHAPE_FROM_DATA = {
 # Registered for every device, but they read and write their tensors on the host.
 HOST_CODE = {
     "_autocast_to_reduced_precision", "_grid_sampler_2d_cpu_fallback", "_grid_sampler_2d_cpu_fallback_backward",
-    "_reshape_from_tensor", "_rowwise_prune", "_saturate_weight_to_fp16", "_sobol_engine_draw",
+    "_reshape_from_tensor", "_rowwise_prune", "_saturate_weight_to_fp16", "_sobol_engine_draw", "_to_cpu",
     "fbgemm_linear_fp16_weight", "fbgemm_linear_fp16_weight_fp32_activation", "fbgemm_linear_int8_weight",
     "fbgemm_linear_int8_weight_fp32_activation", "fbgemm_linear_quantize_weight", "fbgemm_pack_gemm_matrix_fp16",
     "fbgemm_pack_quantized_matrix", "_wrapped_linear_prepack", "_wrapped_quantized_linear_prepacked",

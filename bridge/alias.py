@@ -41,7 +41,10 @@ class _Calls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.made.append((func, args, kwargs or {}, result))
+        asks_for_device = func.namespace == "prim"
+        saves_result = func is torch.ops.aten.detach.default
+        if not asks_for_device and not saves_result:  # which autograd does
+            self.made.append((func, args, kwargs or {}, result))
         return result
 
 

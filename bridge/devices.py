@@ -51,7 +51,8 @@ def place(op: Schema, on_cpu: bool = False) -> str:
         RuntimeError: the overload has no kernel for it.
     """
     # A draw whose shape depends on data is differentiated by the state that its generator had on the host.
-    on_gpu = target() == "GPU" and not on_cpu and not (op.random and op.shim is None)
+    on_host = on_cpu or (op.random and op.shim is None and any("Tensor" in result for result in op.results))
+    on_gpu = target() == "GPU" and not on_host
     if on_gpu and "GPU" in op.devices and has_cuda_set():
         return "GPU"
     if "CPU" not in op.devices and op.dispatched:  # of a kernel of the user's, its library says what is missing

@@ -41,7 +41,7 @@ def runner(mode: str) -> conformance.Runner:
 def misses(mode: str, names: list[str]) -> list[str]:
     """Overload and cause of each call without PyTorch's bits. The expected misses are not run: some end the process."""
     chosen = runner(mode)
-    expected = conformance.load_expected_misses()
+    expected = conformance.load_expected_misses("CPU")
     outcomes = [chosen.judge(calls()[name], chosen.check_forward) for name in names if name not in expected]
     return [f"{o.overload}: {o.cause}\n  {o.key}" for o in outcomes if o.status == conformance.FAILED]
 

@@ -164,6 +164,7 @@ def _compile_command(recipe: Recipe, source: pathlib.Path, target: pathlib.Path)
 
 def _link_command(recipe: Recipe, objects: Sequence[pathlib.Path], target: pathlib.Path) -> list[str]:
     libraries = ["-lms_ext", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"]
+    libraries.append("-l:libstdc++.so.6")  # by its file, as in aten_ops/build.py: a static one would be a second one
     if recipe.cuda:
         home = _cuda_home()
         if (LIBRARIES / "libms_ext_cuda.so").exists():

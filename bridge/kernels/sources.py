@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from bridge import devices
 from bridge.kernels import library, shims
 from bridge.kernels.errors import KernelError
 from bridge.kernels.shims import Function
@@ -81,6 +82,8 @@ class Library:
         device = DEVICES[target]
         built = self._built.get(device)
         if built is None:
+            if target == "GPU":
+                devices.has_cuda_set()  # what the library needs
             built = self._built[device] = self._build(device)
         return built
 
