@@ -9,20 +9,29 @@ every header. Both therefore cost next to nothing when nothing changed, and no l
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 
 import ninja
 import torch
 
 ROOT = pathlib.Path(__file__).parent.parent
 TORCH = pathlib.Path(torch.__file__).parent
+# Found without importing it, which takes seconds.
+MINDSPORE = pathlib.Path(str(importlib.metadata.distribution("mindspore").locate_file("mindspore")))
 MINDSPORES_ABI = ("aot_extra.cpp", "launch_error.cpp")  # these talk to MindSpore with C++ strings, in its old ABI
 # By its file: where g++ falls back to its static one, the process has two, and numbers in error messages end it.
 CXX_LIBRARY = "-l:libstdc++.so.6"
+MINDSPORE_INCLUDES = (
+    "third_party", "third_party/robin_hood_hashing", "third_party/securec/include", "mindspore/include",
+    "mindspore/core/include", "mindspore/core/mindrt/include", "mindspore/core/mindrt", "mindspore/ops",
+    "mindspore/ops/include", "mindspore/ops/kernel/include", "mindspore/ccsrc", "mindspore/ccsrc/include",
+)  # fmt: skip
 GENERATED_FILES = ("operators.json", "holders.json", "aten.pyi", "bprops.py")
 
 
@@ -98,8 +107,8 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
         "  deps = gcc",
         "  description = compile $in",
         "rule link",
-        f"  command = $cxx -shared $in -o $out -L{TORCH / 'lib'} -L{objects} $libraries -ltorch_cpu -lc10 {CXX_LIBRARY} "
-        "-Wl,-soname,$soname -Wl,-rpath,'$$ORIGIN'",
+        f"  command = $cxx -shared $in -o $out -L{TORCH / 'lib'} -L{objects} $libraries "
+        f"-ltorch_cpu -lc10 {CXX_LIBRARY} -Wl,-soname,$soname -Wl,-rpath,'$$ORIGIN'",
         "  description = link $out",
     ]
 
@@ -115,7 +124,9 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
 
     ms_ext = ROOT / "ms_ext"
     complete = "-Wl,--no-undefined"
-    library("libms_ext.so", sorted(ms_ext.glob("*.cpp")), complete)
+    pynative = ms_ext / "pynative.cpp"
+    library("libms_ext.so", sorted(set(ms_ext.glob("*.cpp")) - {pynative}), complete)
+    lines.extend(_pynative_module(pynative, objects))
     library("libaten_cpu.so", sorted(generated.glob("*.cpp")), f"-lms_ext {complete}", "libms_ext.so")
     if with_cuda:
         flags = f" -DMS_EXT_CUDA -isystem {cuda_headers()}"
@@ -124,6 +135,24 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
         shims = sorted(generated.glob("*.cu"))
         library("libaten_cuda.so", shims, f"-lms_ext_cuda {cuda}", "libms_ext_cuda.so", flags)
     return "\n".join(lines) + "\n"
+
+
+def _pynative_module(source: pathlib.Path, objects: pathlib.Path) -> list[str]:
+    """A Python module against MindSpore, by the headers and libraries that its CustomOpBuilder uses."""
+    include = MINDSPORE / "include"
+    folders = [MINDSPORE, include, *(include / folder for folder in MINDSPORE_INCLUDES), sysconfig.get_path("include")]
+    libraries = ("core", "ms_backend", "pynative", "pyboost", "runtime_pipeline")
+    built = objects / "pynative" / "pynative.o"
+    return [
+        f"build {built}: compile {source}",
+        f"  includes = -I{source.parent} {' '.join(f'-isystem {folder}' for folder in folders)}",
+        "  flags = -std=c++17 -O2 -fPIC -w -D_GLIBCXX_USE_CXX11_ABI=0 -DENABLE_FAST_HASH_TABLE=1",
+        "rule module",
+        f"  command = $cxx -shared $in -o $out {CXX_LIBRARY} -L{MINDSPORE / 'lib'} "
+        + " ".join(f"-lmindspore_{name}" for name in libraries),
+        "  description = link $out",
+        f"build {objects / '_pynative.so'}: module {built}",
+    ]
 
 
 def compile_libraries(
@@ -135,8 +164,8 @@ def compile_libraries(
     command = [str(pathlib.Path(ninja.BIN_DIR) / "ninja"), "-C", str(objects), f"-j{jobs}"]
     if subprocess.run(command).returncode:
         raise SystemExit("bridge: compiling the shims failed; the first error is above")
-    names = ("libms_ext.so", "libaten_cpu.so", "libms_ext_cuda.so", "libaten_cuda.so")
-    return [objects / name for name in names[: 4 if with_cuda else 2]]
+    names = ("libms_ext.so", "libaten_cpu.so", "_pynative.so", "libms_ext_cuda.so", "libaten_cuda.so")
+    return [objects / name for name in names[: 5 if with_cuda else 3]]
 
 
 def build(destination: pathlib.Path, jobs: int = 2) -> None:

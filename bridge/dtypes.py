@@ -34,6 +34,12 @@ def to_mindspore(dtype: torch.dtype) -> ms.dtype.Type:
         raise TypeError(f"MindSpore has no dtype for PyTorch's {dtype}") from None
 
 
+def name(dtype: torch.dtype) -> str:
+    """The common name of PyTorch's dtype; TypeError if MindSpore does not have it."""
+    to_mindspore(dtype)
+    return NAME_FROM_TORCH[dtype]
+
+
 def names(types: Iterable[ms.dtype.Type]) -> str:
     """The names of MindSpore dtypes as one text: an attribute of a primitive in graph mode."""
     return " ".join(NAME_FROM_TORCH[to_torch(dtype)] for dtype in types)

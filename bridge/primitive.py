@@ -1,6 +1,7 @@
 """The MindSpore primitives: an ATen overload with given non-tensor arguments, and gradients of it."""
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from mindspore._c_expression.typing import TensorType
 from mindspore.ops._primitive_cache import _get_cache_prim
 from mindspore.ops.primitive import _run_op, constexpr
 
-from bridge import bprops, devices, dtypes, gradient, graph, layouts
+from bridge import bprops, devices, direct, dtypes, gradient, graph, layouts
 from bridge.devices import LIBRARIES
 from bridge.encoding import RANDOM_MARK
 from bridge.gradient import Level
@@ -39,6 +40,10 @@ _one_at_a_time = threading.RLock()
 def run(primitive: Kernel, tensors: Sequence[Any]) -> Any:
     """Call a primitive in PyNative mode."""
     with _one_at_a_time:
+        if direct.possible() and primitive.direct is not None:
+            results = primitive.direct(tensors)
+            if results is not None:
+                return results
         return _run_op(primitive, "Custom", tensors)
 
 
@@ -78,6 +83,15 @@ class Kernel(ops.Custom):
             self.add_prim_attr("reg_op_name", name)
             self.add_prim_attr("multi_output", not single)
         self._inferred: dict[Any, dict[str, Any]] = {}
+        self.function = function
+        self.has_direct = device == "CPU" == devices.target() and input_dtypes is None
+
+    @functools.cached_property
+    def direct(self) -> Any:
+        """The short way, where there is one (bridge/direct.py)."""
+        if not self.has_direct:
+            return None
+        return direct.kernel(self.function, self.aten_op, self.aten_args, self.single, self._specs)
 
     def __infer__(self, *inputs: dict[str, Any]) -> dict[str, Any]:
         key = tuple([(*x["shape"], _element_type(x["dtype"])) for x in inputs])
@@ -118,6 +132,7 @@ class ATen(Kernel):
         if op.random:
             # Two draws are two draws, even with equal arguments, and in the order in which the program makes them.
             self.add_prim_attr("side_effect_mem", True)
+        self.has_direct = self.has_direct and not op.reads_attributes
         self.composite = op.gradient == "composite"
         self.aliases: dict[Any, Any] = {}  # by shapes and dtypes, for a composite (bridge/operator.py)
         inputs = gradient.op_inputs(text) - text.endswith(RANDOM_MARK)

@@ -171,6 +171,11 @@ class Schema:
         """More attributes of the primitive."""
         return {}
 
+    @property
+    def reads_attributes(self) -> bool:
+        """Whether the kernel may ask MindSpore for more than `attributes`."""
+        return False
+
     def bprop(self, text: str, device: str) -> Any:
         """What differentiates the kernel, called with inputs, results and their gradients; None: as ATen's are."""
         return None

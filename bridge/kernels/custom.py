@@ -66,6 +66,10 @@ class Custom(Schema):
                 raise TypeError(f"{self.name}: '{name}' is complex, which MindSpore's attributes of a kernel cannot be")
         return found
 
+    @property
+    def reads_attributes(self) -> bool:
+        return self.library.form == "aot"
+
     def bprop(self, text: str, device: str) -> Any:
         if self._gradient is None:
             return NoGradient(self.name)

@@ -1,0 +1,56 @@
+"""The short way of a call: past MindSpore's primitives, in PyNative mode on a CPU, while no gradient is recorded.
+
+A primitive asks Python for shapes, and waits where MindSpore's own operators and it take turns. ms_ext/pynative.cpp
+hands the same shim to MindSpore's interface for operators in C++ instead.
+"""
+from __future__ import annotations
+
+import functools
+import importlib.util
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from mindspore.graph.jit_context import jit_context
+from mindspore.ops.primitive import _pynative_executor
+
+from bridge import dtypes
+from bridge.devices import LIBRARIES
+from bridge.infer import Spec
+
+_PATH = LIBRARIES / "_pynative.so"
+
+Infer = Callable[[tuple[Spec, ...]], tuple[Spec, ...]]
+
+
+@functools.cache
+def _module() -> Any:
+    spec = importlib.util.spec_from_file_location("_pynative", _PATH)
+    assert spec is not None and spec.loader is not None
+    try:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        words = f"bridge was built for another MindSpore: calls are slower until it is built again ({error})"
+        warnings.warn(words, stacklevel=2)
+        return None
+    return module
+
+
+def possible() -> bool:
+    """Whether a call may take the short way now."""
+    return not (_pynative_executor.requires_grad() or jit_context())
+
+
+def kernel(function: str, name: str, text: str, single: bool, infer: Infer) -> Callable[[list[Any]], Any] | None:
+    """The short way of a primitive; see bridge.primitive.Kernel for what it is made of. It gives None for tensors that
+    have to go the other way. None if there is none."""
+    if _module() is None:
+        return None
+
+    def infer_names(inputs: list[tuple[tuple[int, ...], str]]) -> list[tuple[tuple[int, ...], str]]:
+        specs = infer(tuple((shape, dtypes.TORCH_DTYPES[dtype]) for shape, dtype in inputs))
+        return [(shape, dtypes.name(dtype)) for shape, dtype in specs]
+
+    library, _, symbol = function.rpartition(":")
+    return _module().Kernel(str(LIBRARIES / library), symbol, name, text, single, infer_names)

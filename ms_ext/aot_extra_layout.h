@@ -1,0 +1,28 @@
+// MindSpore's class behind `extra`, for what is compiled with MindSpore's string ABI; see aot_extra.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "aot_extra.h"
+
+namespace ms_ext {
+
+// The memory layout and the order of virtual functions of mindspore::AotExtra (custom_aot_extra.h, the same in
+// MindSpore 2.8 to 2.10). Only what comes before the last function used has to be spelled out.
+class AotExtra {
+ public:
+  virtual ~AotExtra() = default;
+  virtual bool HasAttr(std::string name) = 0;
+  virtual bool GetAttrBool(std::string name) = 0;
+  virtual int64_t GetAttrInt(std::string name) = 0;
+  virtual float GetAttrFloat(std::string name) = 0;
+  virtual std::string GetAttrStr(std::string name) = 0;
+
+  std::vector<size_t> workspace;
+  KernelData *kernel_data;
+};
+
+}  // namespace ms_ext

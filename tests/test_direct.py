@@ -1,0 +1,113 @@
+"""The short way of a call and MindSpore's primitives: the same results, in the program's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from mindspore import mint, ops
+
+from bridge import aten, direct, primitive
+
+X = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ways that calls take, in order."""
+    ways: list[str] = []
+    run_op, possible = primitive._run_op, direct.possible
+
+    def by_primitive(*args: object) -> object:
+        ways.append("primitive")
+        return run_op(*args)
+
+    def by_either() -> bool:
+        ways.append("direct" if possible() else "other")
+        return possible()
+
+    monkeypatch.setattr(primitive, "_run_op", by_primitive)
+    monkeypatch.setattr(direct, "possible", by_either)
+    return ways
+
+
+def test_which_way_is_taken(taken: list[str]) -> None:
+    x = ms.Tensor(X)
+    aten.leaky_relu(x, 0.1)
+    assert taken == ["direct"]
+    taken.clear()
+    ms.grad(lambda x: aten.leaky_relu(x, 0.1))(x)
+    assert taken == ["other", "primitive", "direct"]  # the gradient itself is not differentiated
+
+
+# One letter a call: d(irect), p(rimitive), and MindSpore's own r(elu) and s(cale), which other threads take up.
+CHAINS = ["dds", "dps", "pds", "drds", "rprds", "dprsdps", "srsdrpsd"]
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_calls_do_not_overtake_each_other(chain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    way = ""
+    possible = direct.possible
+    monkeypatch.setattr(direct, "possible", lambda: way == "d" and possible())
+    expected = torch.from_numpy(X)
+    for way in chain:
+        expected = expected @ expected if way in "dp" else expected.relu() if way == "r" else expected * 0.01
+    for _ in range(20):
+        y = ms.Tensor(X)
+        for way in chain:
+            y = aten.mm(y, y) if way in "dp" else ops.relu(y) if way == "r" else mint.mul(y, 0.01)
+        np.testing.assert_allclose(y.asnumpy(), expected.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_a_value_that_is_assigned_is_seen() -> None:
+    parameter = ms.Parameter(ms.Tensor(np.zeros((64, 64), np.float32)))
+    results = []
+    for i in range(50):
+        ops.assign(parameter, ms.Tensor(np.full((64, 64), i, np.float32)))
+        results.append(aten.add(parameter, 1))
+    for i, result in enumerate(results):
+        np.testing.assert_array_equal(result.asnumpy(), i + 1)
+
+
+VIEWS: dict[str, Callable[..., ms.Tensor]] = {
+    "transposed": lambda x: mint.transpose(x, 0, 1),
+    "a slice": lambda x: x[3:200:2, 5:],
+    "a narrow": lambda x: mint.narrow(x, 1, 7, 100),
+    "expanded": lambda x: mint.narrow(x, 0, 4, 1).expand((30, 256)),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_views(view: str) -> None:
+    found = aten.leaky_relu(VIEWS[view](ms.Tensor(X)), 0.1)
+    array = {
+        "transposed": X.T, "a slice": X[3:200:2, 5:], "a narrow": X[:, 7:107], "expanded": np.repeat(X[4:5], 30, 0),
+    }[view]  # fmt: skip
+    expected = torch.nn.functional.leaky_relu(torch.from_numpy(np.ascontiguousarray(array)), 0.1)
+    np.testing.assert_array_equal(found.asnumpy(), expected.numpy())
+
+
+def test_a_shape_that_is_refused_is_refused_each_time() -> None:
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"aten\.mm: .*must have same reduction dim"):
+            aten.mm(ms.Tensor(X), ms.Tensor(X[:3]))
+
+
+def test_what_a_launch_throws_arrives_with_the_name() -> None:
+    index = ms.Tensor(np.full((1, 1), 999), ms.int64)
+    with pytest.raises(RuntimeError, match=r"aten\.gather: index 999 is out of bounds"):
+        aten.gather(ms.Tensor(X), 1, index).asnumpy()
+    np.testing.assert_array_equal(aten.add(ms.Tensor(X), 0).asnumpy(), X)
+
+
+def test_results_are_ordinary_tensors() -> None:
+    result = aten.leaky_relu(ms.Tensor(X), 0.1)
+    assert type(result) is type(ms.Tensor(X))
+    assert (result.shape, result.dtype) == ((256, 256), ms.float32)
+    result[0, 0] = 5.0  # in place
+    assert aten.add(result, 0).asnumpy()[0, 0] == 5.0
+    first, second = aten.max.dim(result, 1)
+    assert (first.shape, second.dtype) == ((256,), ms.int64)
