@@ -39,7 +39,7 @@ OUT_VARIANT_DIFFERS = {
     # They round differently, or give other values, than the functional call.
     "fft_ihfft2", "fft_ihfftn", "adaptive_avg_pool3d", "linalg_solve_triangular",
     # They want their out tensors otherwise than the functional call returns them.
-    "_native_multi_head_attention", "empty",
+    "empty",
     # On CUDA, their out= variants are those of the CPU, or want inputs that are prepared.
     "range", "_stack",
 }  # fmt: skip
@@ -244,7 +244,8 @@ def _returns_only_tensors(function: NativeFunction) -> bool:
 
 
 def _target(function: NativeFunction, key: str) -> NativeFunction | None:
-    """The cheapest call with the function's result: straight into MindSpore's memory if there is one."""
+    """The cheapest call with the function's result: the kernel's own out= variant, or the functional call, whose result
+    ms_ext/donation.h gets into MindSpore's memory."""
     if not _returns_only_tensors(function) or "dynamic_output_shape" in function.tags:
         return None
     if str(function.func.name) in SHAPE_FROM_DATA:
@@ -255,7 +256,9 @@ def _target(function: NativeFunction, key: str) -> NativeFunction | None:
         name = function.func.name
         function = by_name().get(f"{name.name}_copy{'.' if name.overload_name else ''}{name.overload_name}", function)
     out = out_variants().get(function.func.signature())
-    return out if out is not None and has_kernel(out, key) else function
+    if out is None or "generated" in out.tags:  # a generated one copies the functional call's result
+        return function
+    return out if has_kernel(out, key) else function
 
 
 def _has_optional_results(function: NativeFunction) -> bool:
