@@ -11,8 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from mindspore.graph.jit_context import jit_context
-from mindspore.ops.primitive import _pynative_executor
+from mindspore.ops.primitive import _pynative_executor, jit_context
 
 from bridge import dtypes
 from bridge.devices import LIBRARIES
