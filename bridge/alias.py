@@ -38,12 +38,13 @@ class _Calls(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.made: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
+        self.saves_result = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        asks_for_device = func.namespace == "prim"
-        saves_result = func is torch.ops.aten.detach.default
-        if not asks_for_device and not saves_result:  # which autograd does
+        if func is torch.ops.aten.detach.default:  # which autograd does to a result that it saves
+            self.saves_result = True
+        elif func.namespace != "prim":  # which autograd asks for devices
             self.made.append((func, args, kwargs or {}, result))
         return result
 
@@ -93,6 +94,8 @@ def _traced(op: Schema, text: str, device: str, inputs: tuple[Spec, ...], with_g
     if part_schema.backward is None or device not in part_schema.devices:
         return None
     if isinstance(results, tuple):
+        if calls.saves_result:  # the formula may round otherwise when results that nobody uses have gradients of zero
+            return None
         places = [i for i, one in enumerate(results) if one is result]
         return _alias(part_schema, args, kwargs, tensors, places[0]) if places else None
     return _alias(part_schema, args, kwargs, tensors, None) if results is result else None
