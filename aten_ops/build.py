@@ -185,5 +185,10 @@ def build(destination: pathlib.Path, jobs: int = 2) -> None:
         (destination / folder).mkdir(parents=True, exist_ok=True)
         for file in files:
             target = destination / folder / file.name
-            if not target.exists() or target.stat().st_mtime < file.stat().st_mtime:
+            if not target.exists() or _version(target) != _version(file):
                 shutil.copy2(file, target)
+
+
+def _version(file: pathlib.Path) -> tuple[int, int]:
+    """What a copy shares with its original, and not with that of another PyTorch's build, which may be newer."""
+    return file.stat().st_mtime_ns, file.stat().st_size

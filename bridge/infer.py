@@ -19,7 +19,7 @@ WRONG_ON_META = {
     "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "_batch_norm_no_update",
     "_native_batch_norm_legit_no_training", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only",
     "_batch_norm_with_update_functional", "_weight_norm_interface", "_autocast_to_reduced_precision",
-    "_autocast_to_full_precision", "log_sigmoid_forward", "native_layer_norm", "_linalg_svd",
+    "_autocast_to_full_precision", "log_sigmoid_forward", "native_layer_norm", "_linalg_svd", "_make_dep_token",
 }  # fmt: skip
 
 
