@@ -186,7 +186,9 @@ def build(destination: pathlib.Path, jobs: int = 2) -> None:
         for file in files:
             target = destination / folder / file.name
             if not target.exists() or _version(target) != _version(file):
-                shutil.copy2(file, target)
+                fresh = target.with_name(f"{target.name}.new")
+                shutil.copy2(file, fresh)
+                os.replace(fresh, target)  # a process that has the old one open keeps it
 
 
 def _version(file: pathlib.Path) -> tuple[int, int]:

@@ -37,7 +37,8 @@ OUT_VARIANT_DIFFERS = {
     # They add to what `out` held.
     "_compute_linear_combination",
     # They round differently, or give other values, than the functional call.
-    "fft_ihfft2", "fft_ihfftn", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "linalg_solve_triangular", "linear",
+    "fft_ihfft2", "fft_ihfftn", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "linalg_lu_solve",
+    "linalg_solve_triangular", "linear",
     # They want their out tensors otherwise than the functional call returns them.
     "empty",
     # On CUDA, their out= variants are those of the CPU, or want inputs that are prepared.

@@ -18,7 +18,7 @@ Spec = tuple[tuple[int, ...], torch.dtype]
 WRONG_ON_META = {
     "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "_batch_norm_no_update",
     "_native_batch_norm_legit_no_training", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only",
-    "_batch_norm_with_update_functional", "_weight_norm_interface", "_autocast_to_reduced_precision",
+    "_batch_norm_with_update_functional", "_foreach_pow", "_weight_norm_interface", "_autocast_to_reduced_precision",
     "_autocast_to_full_precision", "log_sigmoid_forward", "native_layer_norm", "_linalg_svd", "_make_dep_token",
 }  # fmt: skip
 
@@ -69,12 +69,27 @@ def _run(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[
     seeded = [device] if device.startswith("cuda") else []
     with torch.random.fork_rng(seeded, enabled=op.random and device != "meta"):  # leaves what users seed alone
         found = flat(torch_call(op, text, tensors, device))
+    _check(op, text, tensors, found)
     if op.backward is not None and op.backward["uses_results"]:
         layouts.record(op.name, text, [shape for shape, _ in inputs], found)
     results = [(tuple(t.shape), t.dtype) for t in found]
     if text.endswith(RANDOM_MARK):
         results.append((tuple(torch.get_rng_state().shape), torch.uint8))
     return tuple(results)
+
+
+def _check(op: Schema, text: str, tensors: list[torch.Tensor], found: list[torch.Tensor]) -> None:
+    """Refuse what PyTorch's own inference lets pass, and what would then read memory that is not there."""
+    if op.output_mask is not None:
+        wanted = sum(decode(text)[op.output_mask])
+        if len(found) != wanted:
+            raise RuntimeError(f"it has {len(found)} results for these arguments, not the {wanted} of its output_mask")
+    if op.packet in ("_reshape_alias", "_reshape_alias_copy"):
+        _, sizes, strides = decode(text)[:3]
+        last = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+        if 0 not in sizes and (min(strides, default=0) < 0 or last >= tensors[0].numel()):
+            elements = tensors[0].numel()
+            raise RuntimeError(f"sizes {sizes} with strides {strides} are out of bounds for {elements} elements")
 
 
 @functools.lru_cache(maxsize=65536)

@@ -89,6 +89,9 @@ struct Shim {
   Extra extra;
 };
 
+// Where empty tensors are: some of ATen's kernels look at the first element without asking whether there is one.
+alignas(64) char kNothing[64];
+
 class Runner final : public ms::pynative::PyboostRunner {
  public:
   Runner(const std::string &name, std::shared_ptr<Shim> shim) : PyboostRunner(name), shim_(std::move(shim)) {}
@@ -101,7 +104,7 @@ class Runner final : public ms::pynative::PyboostRunner {
     for (const auto *tensors : {&inputs(), &outputs()}) {
       for (const ms::Tensor &tensor : *tensors) {
         const ShapeVector &shape = tensor.shape();
-        params.push_back(tensor.numel() == 0 ? nullptr : tensor.GetDataPtr());
+        params.push_back(tensor.numel() == 0 ? kNothing : tensor.GetDataPtr());
         ndims.push_back(static_cast<int>(shape.size()));
         shapes.push_back(const_cast<int64_t *>(shape.data()));
         dtypes.push_back(find(tensor.data_type())->name);

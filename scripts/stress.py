@@ -174,8 +174,10 @@ class Caller:
         packet, _, overload = name.partition(".")
         operator = getattr(self.aten, packet)
         try:
-            getattr(operator, overload or "default")(*args, **kwargs)
-            _pynative_executor.sync()
+            try:
+                getattr(operator, overload or "default")(*args, **kwargs)
+            finally:
+                _pynative_executor.sync()
         except EXPECTED as error:
             assert "frame #0" not in str(error), f"a C++ backtrace: {error}"
             return type(error).__name__
