@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,7 +92,11 @@ class Kernel(ops.Custom):
         """The short way, where there is one (bridge/direct.py)."""
         if not self.has_direct:
             return None
-        return direct.kernel(self.function, self.aten_op, self.aten_args, self.single, self._specs)
+        # The short way belongs to this primitive. Python's garbage collector does not see through it, so no circle.
+        primitive = weakref.proxy(self)
+        return direct.kernel(
+            self.function, self.aten_op, self.aten_args, self.single, lambda inputs: primitive._specs(inputs)
+        )
 
     def __infer__(self, *inputs: dict[str, Any]) -> dict[str, Any]:
         key = tuple([(*x["shape"], _element_type(x["dtype"])) for x in inputs])
