@@ -10,6 +10,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -199,7 +200,13 @@ class Kernel {
   // MindSpore's own operators are taken up by another thread. They come before this one.
   static void wait_for(std::vector<ms::Tensor> &inputs) {
     const py::gil_scoped_release released;
-    mindspore::runtime::Pipeline::Get().WaitFrontend();
+    auto &pipeline = mindspore::runtime::Pipeline::Get();
+    const auto &frontend = pipeline.frontend_stage();
+    if (frontend->CanPush()) {  // not on a thread that is itself behind that queue
+      // WaitFrontend() spins without a pause, and so may keep the other thread from the core that it needs.
+      while (!frontend->Empty()) std::this_thread::yield();
+    }
+    pipeline.WaitFrontend();  // throws what failed there
     for (ms::Tensor &input : inputs) {
       input.ConvertStubNodeToTensor();
       if (!input.is_contiguous()) input = input.contiguous();
