@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mindspore.ops.primitive import _pynative_executor, jit_context
@@ -36,16 +36,24 @@ def _module() -> Any:
     return module
 
 
+def is_built() -> bool:
+    """Whether there is a short way: the bridge was built for this MindSpore. Says so once if it was not."""
+    return _module() is not None
+
+
 def possible() -> bool:
     """Whether a call may take the short way now."""
     return not (_pynative_executor.requires_grad() or jit_context())
 
 
-def kernel(function: str, name: str, text: str, single: bool, infer: Infer) -> Callable[[list[Any]], Any] | None:
-    """The short way of a primitive; see bridge.primitive.Kernel for what it is made of. It gives None for tensors that
-    have to go the other way. None if there is none."""
-    if _module() is None:
-        return None
+def kernel(function: str, name: str, text: str, single: bool, infer: Infer) -> Callable[[Sequence[Any]], Any]:
+    """The short way of a primitive, which takes its tensors and gives its results; None if these tensors have to go the
+    other way.
+
+    Args:
+        function, name, text, single: see bridge.primitive.Kernel.
+        infer: shape and dtype of each result from those of the tensors; raises what the caller shall see.
+    """
 
     def infer_names(inputs: list[tuple[tuple[int, ...], str]]) -> list[tuple[tuple[int, ...], str]]:
         specs = infer(tuple((shape, dtypes.TORCH_DTYPES[dtype]) for shape, dtype in inputs))

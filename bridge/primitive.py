@@ -41,7 +41,7 @@ _one_at_a_time = threading.RLock()
 def run(primitive: Kernel, tensors: Sequence[Any]) -> Any:
     """Call a primitive in PyNative mode."""
     with _one_at_a_time:
-        if direct.possible() and primitive.direct is not None:
+        if primitive.has_direct and direct.possible():
             results = primitive.direct(tensors)
             if results is not None:
                 return results
@@ -85,13 +85,11 @@ class Kernel(ops.Custom):
             self.add_prim_attr("multi_output", not single)
         self._inferred: dict[Any, dict[str, Any]] = {}
         self.function = function
-        self.has_direct = device == "CPU" == devices.target() and input_dtypes is None
+        self.has_direct = device == "CPU" == devices.target() and input_dtypes is None and direct.is_built()
 
     @functools.cached_property
     def direct(self) -> Any:
-        """The short way, where there is one (bridge/direct.py)."""
-        if not self.has_direct:
-            return None
+        """The short way (bridge/direct.py); only where `has_direct`."""
         # The short way belongs to this primitive. Python's garbage collector does not see through it, so no circle.
         primitive = weakref.proxy(self)
         return direct.kernel(

@@ -21,6 +21,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 import conformance
 
 MODES = ("pynative", "graph")
+# One of each kind: composite, several results, a list of tensors, optional tensors, reduction, random, factory, view.
+TESTED = (
+    "leaky_relu", "grid_sampler_2d", "topk", "cat", "native_layer_norm", "conv2d", "logsumexp", "bernoulli", "full",
+    "diagonal_copy",
+)  # fmt: skip
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
 MOST_CALLS = {"pynative": 50, "graph": 3}  # a graph takes a good part of a second to compile
 
