@@ -56,13 +56,18 @@ SHAPE_FROM_DATA = {
     "_thnn_differentiable_gru_cell_backward",
 }  # fmt: skip
 
-# Registered for every device, but they read and write their tensors on the host.
+# Registered for every device, but they read and write tensors on the host: all of them, or one (`batch_sizes`,
+# `lengths`, `scalars`), where a MindSpore tensor is on the GPU like the others.
 HOST_CODE = {
+    "_foreach_addcdiv.Tensor", "_foreach_addcmul.Tensor", "_pack_padded_sequence", "_pack_padded_sequence_backward",
+    "_pad_packed_sequence", "gru.data", "lstm.data", "rnn_relu.data", "rnn_tanh.data",
+    "tensor_split.tensor_indices_or_sections",
     "_autocast_to_reduced_precision", "_grid_sampler_2d_cpu_fallback", "_grid_sampler_2d_cpu_fallback_backward",
     "_reshape_from_tensor", "_rowwise_prune", "_saturate_weight_to_fp16", "_sobol_engine_draw", "_to_cpu",
     "fbgemm_linear_fp16_weight", "fbgemm_linear_fp16_weight_fp32_activation", "fbgemm_linear_int8_weight",
     "fbgemm_linear_int8_weight_fp32_activation", "fbgemm_linear_quantize_weight", "fbgemm_pack_gemm_matrix_fp16",
-    "fbgemm_pack_quantized_matrix", "_wrapped_linear_prepack", "_wrapped_quantized_linear_prepacked",
+    "fbgemm_pack_quantized_matrix", "fbgemm_pack_quantized_matrix.KN", "_wrapped_linear_prepack",
+    "_wrapped_quantized_linear_prepacked",
 }  # fmt: skip
 
 
@@ -275,8 +280,8 @@ def operators(key: str) -> list[Operator]:
         if function.func.kind() != SchemaKind.functional:
             continue
         operator = Operator(function, skips.reason(function), tags=set(function.tags))
-        if not operator.reason and key == "CUDA" and (function.func.name.name.base in HOST_CODE):
-            operator.reason = "its one kernel, for all devices, is CPU code"
+        if not operator.reason and key == "CUDA" and operator.name in HOST_CODE:
+            operator.reason = "it reads or writes tensors on the host, whatever the device"
         if not operator.reason and not has_kernel(function, key):
             operator.reason = f"PyTorch has no {key} kernel for it"
         if not operator.reason:

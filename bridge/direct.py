@@ -1,7 +1,7 @@
-"""The short way of a call: past MindSpore's primitives, in PyNative mode on a CPU, while no gradient is recorded.
+"""The short way of a call: past MindSpore's primitives, in PyNative mode.
 
 A primitive asks Python for shapes, and waits where MindSpore's own operators and it take turns. ms_ext/pynative.cpp
-hands the same shim to MindSpore's interface for operators in C++ instead.
+hands the same shim, and what differentiates it, to MindSpore's interfaces in C++ instead.
 """
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mindspore.ops.primitive import _pynative_executor, jit_context
+from mindspore.ops.primitive import jit_context
 
 from bridge import dtypes
 from bridge.devices import LIBRARIES
@@ -43,16 +43,20 @@ def is_built() -> bool:
 
 def possible() -> bool:
     """Whether a call may take the short way now."""
-    return not (_pynative_executor.requires_grad() or jit_context())
+    return not jit_context()
 
 
-def kernel(function: str, name: str, text: str, single: bool, infer: Infer) -> Callable[[Sequence[Any]], Any]:
+def kernel(
+    function: str, device: str, draws: bool, name: str, text: str, single: bool, infer: Infer, bprop: Any
+) -> Callable[[Sequence[Any]], Any]:
     """The short way of a primitive, which takes its tensors and gives its results; None if these tensors have to go the
     other way.
 
     Args:
-        function, name, text, single: see bridge.primitive.Kernel.
+        function, device, name, text, single: see bridge.primitive.Kernel.
+        draws: whether it uses PyTorch's generator, which the caller may use next.
         infer: shape and dtype of each result from those of the tensors; raises what the caller shall see.
+        bprop: what differentiates the kernel (see bridge.primitive.Kernel).
     """
 
     def infer_names(inputs: list[tuple[tuple[int, ...], str]]) -> list[tuple[tuple[int, ...], str]]:
@@ -60,4 +64,9 @@ def kernel(function: str, name: str, text: str, single: bool, infer: Infer) -> C
         return [(shape, dtypes.name(dtype)) for shape, dtype in specs]
 
     library, _, symbol = function.rpartition(":")
-    return _module().Kernel(str(LIBRARIES / library), symbol, name, text, single, infer_names)
+    path, on_cpu = str(LIBRARIES / library), device == "CPU"
+    # On a GPU, kernels are launched while Python goes on. A CPU has no cores to spare for threads that wait.
+    at_once = on_cpu or draws
+    return _module().Kernel(
+        path, symbol, on_cpu, at_once, name, text, single, infer_names, bprop.gradients, bprop.uses_results
+    )

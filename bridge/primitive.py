@@ -85,7 +85,17 @@ class Kernel(ops.Custom):
             self.add_prim_attr("multi_output", not single)
         self._inferred: dict[Any, dict[str, Any]] = {}
         self.function = function
-        self.has_direct = device == "CPU" == devices.target() and input_dtypes is None and direct.is_built()
+        self.draws = text.endswith(RANDOM_MARK)
+        self.has_direct = device == devices.target() and input_dtypes is None and direct.is_built()
+
+    def differentiate_by(self, inputs: int, bprop: Any) -> None:
+        """Say what differentiates the kernel, which has so many inputs.
+
+        `bprop(inputs, out, dout)` gives their gradients, in both modes. The short way calls `bprop.gradients`, which
+        gives None for those that are not asked for, with None as `out` unless `bprop.uses_results`.
+        """
+        self.differentiate = bprop
+        self.bprop = bprops.make(inputs, bprop)
 
     @functools.cached_property
     def direct(self) -> Any:
@@ -93,7 +103,14 @@ class Kernel(ops.Custom):
         # The short way belongs to this primitive. Python's garbage collector does not see through it, so no circle.
         primitive = weakref.proxy(self)
         return direct.kernel(
-            self.function, self.aten_op, self.aten_args, self.single, lambda inputs: primitive._specs(inputs)
+            self.function,
+            self.aten_device,
+            self.draws,
+            self.aten_op,
+            self.aten_args,
+            self.single,
+            lambda inputs: primitive._specs(inputs),
+            self.differentiate,
         )
 
     def __infer__(self, *inputs: dict[str, Any]) -> dict[str, Any]:
@@ -132,6 +149,7 @@ class ATen(Kernel):
         op = schema(name)
         super().__init__(name, op.kernel_text(text), op.function(device), device, op.single, input_dtypes)
         self.init_attrs = {"name": name, "text": text, "device": device, "input_dtypes": input_dtypes}
+        self.draws = op.random
         if op.random:
             # Two draws are two draws, even with equal arguments, and in the order in which the program makes them.
             self.add_prim_attr("side_effect_mem", True)
@@ -142,7 +160,7 @@ class ATen(Kernel):
         for key, value in op.attributes(text).items():
             self.add_prim_attr(key, value)
         differentiate = op.bprop(text, device) or Differentiate(name, text, device, redraws=op.redraws)
-        self.bprop = bprops.make(inputs, differentiate)
+        self.differentiate_by(inputs, differentiate)
 
 
 class Gradient(Kernel):
@@ -172,7 +190,7 @@ class Gradient(Kernel):
             "name": name, "text": text, "device": device, "outputs": outputs, "asked": asked, "inputs": inputs,
             "input_dtypes": input_dtypes,
         }  # fmt: skip
-        self.bprop = bprops.make(inputs, Differentiate(name, text, device, outputs, asked))
+        self.differentiate_by(inputs, Differentiate(name, text, device, outputs, asked))
 
 
 class Shaped(Kernel):
@@ -191,7 +209,7 @@ class Shaped(Kernel):
         self.init_attrs = {"name": name, "text": text, "device": device, "inputs": inputs, "results": results}
         self.add_prim_attr("aten_results", repr(results))
         self.results = results
-        self.bprop = bprops.make(inputs, Differentiate(name, text, device))
+        self.differentiate_by(inputs, Differentiate(name, text, device))
 
     def _specs(self, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
         return self.results
@@ -224,7 +242,8 @@ class Backward(Kernel):
         }  # fmt: skip
         inputs = gradient.op_inputs(text)
         dropped = (inputs, inputs + results * uses_results)
-        self.bprop = bprops.make(dropped[1] + results, Differentiate(name, text, device, results, (asked,), dropped))
+        differentiate = Differentiate(name, text, device, results, (asked,), dropped)
+        self.differentiate_by(dropped[1] + results, differentiate)
 
 
 def _differentiable(dtype: Any) -> bool:
@@ -297,20 +316,26 @@ class Differentiate:
         self.redraws = redraws
         backward = None if asked else schema(name).backward
         self.by_formula = backward is not None
-        self.uses_results = backward is not None and backward["uses_results"]
+        self.passes_results = backward is not None and backward["uses_results"]
+        self.uses_results = self.passes_results or redraws
         self._primitives: dict[tuple[int, str], Kernel] = {}
         # As in bridge/operator.py: MindSpore's compiler takes the instance's __call__, Python the class's.
         self.__dict__["__call__"] = self._call_in_graph
         self.__dict__["__ms_class__"] = True
 
     def __call__(self, inputs: tuple[Any, ...], out: Any, dout: Any) -> tuple[Any, ...]:
+        found = self.gradients(inputs, out, dout)
+        return tuple(ops.zeros_like(x) if one is None else one for x, one in zip(inputs, found, strict=True))
+
+    def gradients(self, inputs: tuple[Any, ...], out: Any, dout: Any) -> tuple[Any, ...]:
+        """The same with None for zeros."""
         cotangents = tuple(dout) if isinstance(dout, (tuple, list)) else (dout,)
         if self.redraws:
             cotangents = cotangents[:-1]
         kept = (*inputs[: self.first], *inputs[self.last :])
         if self.redraws:
             tensors = (*kept, out[-1], *cotangents)
-        elif self.uses_results:
+        elif self.passes_results:
             tensors = (*kept, *(out if isinstance(out, (tuple, list)) else (out,)), *cotangents)
         else:
             tensors = (*kept, *cotangents)
@@ -324,8 +349,8 @@ class Differentiate:
             if primitive is None:
                 primitive = self._primitives[key] = self._primitive(len(cotangents), len(tensors), asked)
             found = run(primitive, tensors)
-        results = [ops.zeros_like(x) if i < 0 else found[i] for x, i in zip(kept, wanted, strict=True)]
-        results[self.first : self.first] = [ops.zeros_like(x) for x in inputs[self.first : self.last]]
+        results = [None if i < 0 else found[i] for i in wanted]
+        results[self.first : self.first] = [None] * (self.last - self.first)
         return tuple(results)
 
     def _primitive(self, cotangents: int, inputs: int, asked: str) -> Kernel:
@@ -343,7 +368,7 @@ class Differentiate:
         tensors = (*kept, *cotangents)
         if self.redraws:
             tensors = (*kept, out[-1], *cotangents)
-        elif self.uses_results:
+        elif self.passes_results:
             passed = out if isinstance(out, tuple) else (out,)
             tensors = (*kept, *passed, *cotangents)
         types = ()

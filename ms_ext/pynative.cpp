@@ -1,11 +1,12 @@
-// Calls on a CPU in PyNative mode, where nothing is recorded for a gradient: by MindSpore's interface for operators in
-// C++ (ms::pynative::PyboostRunner), which a call passes in a third of the time that a primitive takes.
+// Calls in PyNative mode, by MindSpore's interfaces in C++ for operators (ms::pynative::PyboostRunner) and for their
+// gradients (CppFunctionNode), which a call passes in a third of the time that a primitive takes.
 //
 // Compiled with MindSpore's headers and string ABI. It knows shims by the three C functions that MindSpore knows.
 #include <dlfcn.h>
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -14,9 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include "abstract/abstract_value.h"
 #include "aot_extra_layout.h"
+#include "include/pynative/backward/function.h"
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
 #include "include/runtime/pipeline/pipeline.h"
+#include "include/utils/pynative/grad_state.h"
 
 namespace {
 
@@ -55,6 +59,149 @@ const DType *find(TypeId id) {
   return nullptr;
 }
 
+// What differentiates the calls of a kernel.
+struct Bprop {
+  Bprop(std::string name, bool on_cpu, bool single, bool uses_results, py::object function)
+      : name(std::move(name)),
+        on_cpu(on_cpu),
+        single(single),
+        uses_results(uses_results),
+        function(std::move(function)) {}
+  Bprop(const Bprop &) = delete;
+  Bprop &operator=(const Bprop &) = delete;
+  ~Bprop() {
+    const py::gil_scoped_acquire gil;  // MindSpore drops what it recorded on a thread of its own
+    function = py::object();
+  }
+
+  std::string name;
+  bool on_cpu;
+  bool single;  // whether the kernel's result is one tensor
+  bool uses_results;
+  py::object function;  // of inputs, result and the result's gradient; None for a gradient that is not asked for
+};
+
+struct Spec {
+  TypeId dtype;
+  ShapeVector shape;
+};
+using Specs = std::shared_ptr<const std::vector<Spec>>;
+
+// Zeros on a CPU, made at once. MindSpore's operator would take two other threads.
+class Zeros final : public ms::pynative::PyboostRunner {
+ public:
+  Zeros() : PyboostRunner("zeros") {}
+
+  void LaunchKernel() override {
+    const ms::Tensor &result = outputs().front();
+    if (result.numel() != 0) std::memset(result.GetDataPtr(), 0, result.numel() * find(result.data_type())->size);
+  }
+
+ protected:
+  void _Run() override {
+    _PrepareDeviceAddress();
+    _MallocDeviceAddress();
+    LaunchKernel();
+  }
+};
+
+// Stands for a call where MindSpore's templates want a type.
+struct Call;
+
+}  // namespace
+
+namespace mindspore::pynative::autograd {
+
+// A recorded call.
+template <>
+struct CppFunctionNode<Call> final : public BackwardNode {
+  // Records nothing yet: `record` does.
+  CppFunctionNode(std::shared_ptr<Bprop> bprop, Specs specs)
+      : BackwardNode(bprop->name, specs->size()), bprop_(std::move(bprop)), specs_(std::move(specs)) {}
+
+  void record(const TensorPtrList &inputs, TensorPtrList outputs) {
+    context_.node_ = weak_from_this();
+    inputs_ = inputs.size();
+    TensorPtrList saved = inputs;
+    if (bprop_->uses_results) saved.insert(saved.end(), outputs.begin(), outputs.end());
+    context_.SaveForBackward(saved);
+    CppFunctionDoGrad(&context_, inputs, &outputs);
+  }
+
+  ValuePtrList CallBackward(const ValuePtrList &gradients) override {
+    const TensorPtrList saved = context_.GetSavedTensors();
+    const TensorPtrList cotangents = complete(gradients);
+    std::vector<ms::Tensor> results(inputs_);
+    {
+      const py::gil_scoped_acquire gil;
+      const py::object out = bprop_->uses_results ? packed(saved.begin() + inputs_, saved.end()) : py::none();
+      const py::tuple found = bprop_->function(tuple(saved.begin(), saved.begin() + inputs_), out,
+                                               packed(cotangents.begin(), cotangents.end()));
+      for (size_t i = 0; i < inputs_; ++i) {
+        if (!found[i].is_none()) results[i] = found[i].cast<ms::Tensor>();
+      }
+    }
+    ValuePtrList values;
+    for (const ms::Tensor &result : results) {
+      if (result.is_defined()) {
+        result.ConvertStubNodeToTensor();
+        values.push_back(result.tensor());
+      } else {
+        values.push_back(kNone);
+      }
+    }
+    return values;
+  }
+
+  void Release() override {
+    context_.to_save_.clear();
+    context_.saved_tensors_.clear();
+  }
+
+ private:
+  using Iterator = TensorPtrList::const_iterator;
+
+  // With zeros for results that nobody used.
+  TensorPtrList complete(const ValuePtrList &gradients) const {
+    TensorPtrList completed;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const Spec &spec = (*specs_)[i];
+      if (!gradients[i]->isa<None>()) {
+        completed.push_back(gradients[i]->cast<TensorPtr>());
+      } else if (bprop_->on_cpu) {
+        const ms::Tensor zeros(spec.dtype, spec.shape);
+        std::make_shared<Zeros>()->Run({}, {zeros});
+        completed.push_back(zeros.tensor());
+      } else {
+        const auto like = std::make_shared<abstract::AbstractTensor>(TypeIdToType(spec.dtype), spec.shape);
+        completed.push_back(GradPreProcess({gradients[i]}, {like}, true, name()).front());
+      }
+    }
+    return completed;
+  }
+
+  static py::tuple tuple(Iterator begin, Iterator end) {
+    py::tuple tensors(end - begin);
+    for (size_t i = 0; begin != end; ++i, ++begin) tensors[i] = py::cast(ms::Tensor(*begin));
+    return tensors;
+  }
+
+  py::object packed(Iterator begin, Iterator end) const {
+    return bprop_->single ? py::cast(ms::Tensor(*begin)) : py::object(tuple(begin, end));
+  }
+
+  std::shared_ptr<Bprop> bprop_;
+  Specs specs_;
+  size_t inputs_ = 0;
+  AutogradContext context_;
+};
+
+}  // namespace mindspore::pynative::autograd
+
+namespace {
+
+using Recorded = mindspore::pynative::autograd::CppFunctionNode<Call>;
+
 TypeId id_of(const std::string &name) {
   for (const DType &dtype : kDTypes) {
     if (name == dtype.name) return dtype.id;
@@ -82,15 +229,22 @@ using Init = int (*)(int *ndims, int64_t **shapes, const char **dtypes, void *ex
 using Launch = int (*)(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream,
                        void *extra);
 
+using Explain = void (*)(const char *message);
+
 // A shim with its decoded arguments. Launches that are under way keep it alive.
 struct Shim {
-  Shim(Launch launch, std::string op, std::string args) : launch(launch), extra(std::move(op), std::move(args)) {}
+  Shim(Launch launch, Explain explain, bool on_cpu, bool at_once, std::string op, std::string args)
+      : launch(launch), explain(explain), on_cpu(on_cpu), at_once(at_once), extra(std::move(op), std::move(args)) {}
 
   Launch launch;
+  Explain explain;
+  bool on_cpu;
+  bool at_once;  // on the thread that calls, before the call returns
   Extra extra;
 };
 
-// Where empty tensors are: some of ATen's kernels look at the first element without asking whether there is one.
+// Where empty tensors are on a CPU: some of ATen's kernels look at the first element without asking whether there is
+// one.
 alignas(64) char kNothing[64];
 
 class Runner final : public ms::pynative::PyboostRunner {
@@ -105,14 +259,19 @@ class Runner final : public ms::pynative::PyboostRunner {
     for (const auto *tensors : {&inputs(), &outputs()}) {
       for (const ms::Tensor &tensor : *tensors) {
         const ShapeVector &shape = tensor.shape();
-        params.push_back(tensor.numel() == 0 ? kNothing : tensor.GetDataPtr());
+        params.push_back(tensor.numel() != 0 ? tensor.GetDataPtr() : shim_->on_cpu ? kNothing : nullptr);
         ndims.push_back(static_cast<int>(shape.size()));
         shapes.push_back(const_cast<int64_t *>(shape.data()));
         dtypes.push_back(find(tensor.data_type())->name);
       }
     }
-    shim_->launch(static_cast<int>(params.size()), params.data(), ndims.data(), shapes.data(), dtypes.data(), nullptr,
-                  &shim_->extra);
+    try {
+      shim_->launch(static_cast<int>(params.size()), params.data(), ndims.data(), shapes.data(), dtypes.data(),
+                    stream(), &shim_->extra);
+    } catch (...) {
+      shim_->explain("");  // not needed: the exception arrives with its words (launch_error.h)
+      throw;
+    }
   }
 
  protected:
@@ -127,8 +286,17 @@ class Runner final : public ms::pynative::PyboostRunner {
     }
   }
 
-  // This is called on the thread on which MindSpore's CPU kernels run, and stays there: passed on to the thread for
-  // launches, as for other devices, kernels would overtake each other.
+  void _Run() override {
+    if (!shim_->at_once) return PyboostRunner::_Run();
+    const py::gil_scoped_release released;
+    _PrepareStream();
+    _PrepareDeviceAddress();
+    _MallocDeviceAddress();
+    LaunchKernel();
+  }
+
+  // This is called on the thread on which MindSpore's kernels for CPU and GPU run, and stays there: passed on to the
+  // thread for launches, as for other devices, kernels would overtake each other.
   void _DispatchLaunchTask() override { LaunchKernel(); }
 
  private:
@@ -138,17 +306,22 @@ class Runner final : public ms::pynative::PyboostRunner {
 // A kernel as Python calls it.
 class Kernel {
  public:
-  // Args: the shim's library and function; attributes of the primitive; whether the result is one tensor; and
-  // infer([(shape, dtype), ...]), which gives the like for the results or raises.
-  Kernel(const std::string &library, const std::string &function, const std::string &op, const std::string &args,
-         bool single, py::function infer)
+  // Args: the shim's library and function; whether that is for the CPU; whether to run it at once; attributes of the
+  // primitive; whether the result is one tensor; infer([(shape, dtype), ...]), which gives the like for the results or
+  // raises; and differentiate(inputs, out, dout), which is given None as `out` unless it uses the results.
+  Kernel(const std::string &library, const std::string &function, bool on_cpu, bool at_once, const std::string &op,
+         const std::string &args, bool single, py::function infer, py::object differentiate, bool uses_results)
       : label_(op.find("::") == std::string::npos ? "aten." + op : op), single_(single), infer_(std::move(infer)) {
     void *handle = dlopen(library.c_str(), RTLD_NOW);
     const auto init = reinterpret_cast<Init>(handle == nullptr ? nullptr : dlsym(handle, (function + "Init").c_str()));
     const auto launch = reinterpret_cast<Launch>(handle == nullptr ? nullptr : dlsym(handle, function.c_str()));
-    if (init == nullptr || launch == nullptr) throw std::runtime_error(library + " has no kernel " + function);
-    shim_ = std::make_shared<Shim>(launch, op, args);
+    const auto explain = reinterpret_cast<Explain>(handle == nullptr ? nullptr : dlsym(handle, "ms_ext_explain"));
+    if (init == nullptr || launch == nullptr || explain == nullptr) {
+      throw std::runtime_error(library + " has no kernel " + function);
+    }
+    shim_ = std::make_shared<Shim>(launch, explain, on_cpu, at_once, op, args);
     init(nullptr, nullptr, nullptr, &shim_->extra);
+    bprop_ = std::make_shared<Bprop>(label_, on_cpu, single, uses_results, std::move(differentiate));
   }
 
   // The results; None for inputs that only a primitive can take, or refuse.
@@ -170,12 +343,16 @@ class Kernel {
       if (specs_.size() >= kMaxKnown) specs_.clear();
       known = specs_.emplace(std::move(key), infer(inputs)).first;
     }
+    const Specs specs = known->second;
     std::vector<ms::Tensor> outputs;
-    for (const Spec &spec : known->second) {
+    for (const Spec &spec : *specs) {
       if (spec.dtype == TypeId::kTypeUnknown) return py::none();  // a result of a dtype that is not in the table
       outputs.emplace_back(spec.dtype, spec.shape);
     }
-    std::make_shared<Runner>(label_, shim_)->Run(inputs, outputs);
+    std::make_shared<Runner>(label_, shim_)->Run(contiguous(inputs), outputs);
+    if (mindspore::pynative::GradState::Get().RequiresGrad()) {
+      std::make_shared<Recorded>(bprop_, specs)->record(held(inputs), held(outputs));
+    }
     if (single_) return py::cast(outputs.front());
     py::tuple results(outputs.size());
     for (size_t i = 0; i < outputs.size(); ++i) results[i] = py::cast(outputs[i]);
@@ -183,11 +360,6 @@ class Kernel {
   }
 
  private:
-  struct Spec {
-    TypeId dtype;
-    ShapeVector shape;
-  };
-
   static constexpr size_t kMaxKnown = 4096;
 
   // Not dtypes that PyTorch lacks, nor a tensor without data, of unknown shape.
@@ -197,23 +369,40 @@ class Kernel {
            std::all_of(shape.begin(), shape.end(), [](int64_t size) { return size >= 0; });
   }
 
-  // MindSpore's own operators are taken up by another thread. They come before this one.
-  static void wait_for(std::vector<ms::Tensor> &inputs) {
+  // MindSpore's own operators are taken up by one thread, and run by another. They come before this one.
+  void wait_for(const std::vector<ms::Tensor> &inputs) const {
     const py::gil_scoped_release released;
-    auto &pipeline = mindspore::runtime::Pipeline::Get();
-    const auto &frontend = pipeline.frontend_stage();
-    if (frontend->CanPush()) {  // not on a thread that is itself behind that queue
-      // WaitFrontend() spins without a pause, and so may keep the other thread from the core that it needs.
-      while (!frontend->Empty()) std::this_thread::yield();
-    }
-    pipeline.WaitFrontend();  // throws what failed there
-    for (ms::Tensor &input : inputs) {
-      input.ConvertStubNodeToTensor();
-      if (!input.is_contiguous()) input = input.contiguous();
-    }
+    const auto &pipeline = mindspore::runtime::Pipeline::Get();
+    wait(pipeline.frontend_stage());
+    if (shim_->at_once) wait(pipeline.backend_stage());
+    for (const ms::Tensor &input : inputs) input.ConvertStubNodeToTensor();
   }
 
-  std::vector<Spec> infer(const std::vector<ms::Tensor> &inputs) {
+  template <typename Queue>
+  static void wait(const Queue &queue) {
+    if (queue->CanPush()) {  // not on a thread that is itself behind that queue
+      // Wait() spins without a pause, and so may keep the other thread from the core that it needs.
+      while (!queue->Empty()) std::this_thread::yield();
+    }
+    queue->Wait();  // throws what failed there
+  }
+
+  static std::vector<ms::Tensor> contiguous(std::vector<ms::Tensor> inputs) {
+    const py::gil_scoped_release released;
+    const mindspore::kernel::pyboost::RequireGradGuard unrecorded(false);
+    for (ms::Tensor &input : inputs) {
+      if (!input.is_contiguous()) input = input.contiguous();
+    }
+    return inputs;
+  }
+
+  static mindspore::pynative::autograd::TensorPtrList held(const std::vector<ms::Tensor> &tensors) {
+    mindspore::pynative::autograd::TensorPtrList list;
+    for (const ms::Tensor &tensor : tensors) list.push_back(tensor.tensor());
+    return list;
+  }
+
+  Specs infer(const std::vector<ms::Tensor> &inputs) {
     py::list known;
     for (const ms::Tensor &input : inputs) {
       known.append(py::make_tuple(py::tuple(py::cast(input.shape())), find(input.data_type())->name));
@@ -223,21 +412,22 @@ class Kernel {
       const auto pair = py::reinterpret_borrow<py::tuple>(result);
       specs.push_back({id_of(pair[1].cast<std::string>()), pair[0].cast<ShapeVector>()});
     }
-    return specs;
+    return std::make_shared<const std::vector<Spec>>(std::move(specs));
   }
 
   std::string label_;  // what errors call the operator
   bool single_;
   py::function infer_;
   std::shared_ptr<Shim> shim_;
-  std::map<std::vector<int64_t>, std::vector<Spec>> specs_;
+  std::shared_ptr<Bprop> bprop_;
+  std::map<std::vector<int64_t>, Specs> specs_;
 };
 
 }  // namespace
 
 PYBIND11_MODULE(_pynative, module) {
   py::class_<Kernel>(module, "Kernel")
-      .def(py::init<const std::string &, const std::string &, const std::string &, const std::string &, bool,
-                    py::function>())
+      .def(py::init<const std::string &, const std::string &, bool, bool, const std::string &, const std::string &,
+                    bool, py::function, py::object, bool>())
       .def("__call__", &Kernel::operator());
 }

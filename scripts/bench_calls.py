@@ -11,7 +11,8 @@ With --backward, the time that differentiating a chain (alone) takes: with respe
 given gradient of its result. MindSpore runs forward and backward in one call, so what is shown, for PyTorch too, is the
 time of both less that of the forward chain.
 
-The ways take turns, and each row of the table shows medians, as soon as it is measured.
+The ways take turns of 25 ms, so that threads which sleep in between are awake for most of it. Each row of the table
+shows the medians of turns, as soon as they are measured.
 
     python scripts/bench_calls.py                 # all, about four minutes on two cores
     python scripts/bench_calls.py --backward
@@ -42,7 +43,7 @@ SIZES = (16, 128, 512, 2048)
 WAYS = ("bridge", "mindspore", "by hand", "torch")
 BACKWARD_CASES = ("leaky_relu", "softmax", "layer_norm", "conv2d", "matmul")
 CHAIN = 100
-TARGET_S = 0.025  # a chain is shortened until it takes about this long, so that large sizes do not take minutes
+TURN_S = 0.025  # a chain is shortened until it takes about this long, or run again until it has
 SLOW_S = 1.0  # a chain that takes longer runs once: MindSpore's conv2d takes seconds
 REPEATS = 5
 QUICK_REPEATS = SLOW_REPEATS = 3
@@ -252,15 +253,15 @@ class Bench:
         one = self.chain("torch", 1)
         assert one is not None
         link = min(_seconds(one) for _ in range(3))
-        length = max(1, min(CHAIN, int(TARGET_S / link)))
-        if link > TARGET_S:
+        length = max(1, min(CHAIN, int(TURN_S / link)))
+        if link > TURN_S:
             repeats = min(repeats, SLOW_REPEATS)
         chains = {way: chain for way in WAYS if (chain := self.chain(way, length))}
         seconds: dict[str, list[float]] = {way: [] for way in chains}
         for _ in range(repeats):
             for way, chain in chains.items():
                 if not seconds[way] or seconds[way][0] < SLOW_S:
-                    seconds[way].append(_seconds(chain))
+                    seconds[way].append(_turn(chain))
         return {way: statistics.median(times) / length * 1e6 for way, times in seconds.items()}
 
 
@@ -310,13 +311,13 @@ class BackwardBench(Bench):
         one = self.gradient("torch", 1)
         assert one is not None
         link = min(_seconds(one) for _ in range(3))
-        length = max(1, min(CHAIN, int(TARGET_S / link)))
+        length = max(1, min(CHAIN, int(TURN_S / link)))
         chains = {way: (f, g) for way in WAYS if (f := self.chain(way, length)) and (g := self.gradient(way, length))}
         seconds: dict[str, list[float]] = {way: [] for way in chains}
         for _ in range(repeats):
             for way, (forward, gradient) in chains.items():
                 if not seconds[way] or seconds[way][0] < SLOW_S:
-                    seconds[way].append(_seconds(gradient) - _seconds(forward))
+                    seconds[way].append(_turn(gradient) - _turn(forward))
         return {way: statistics.median(times) / length * 1e6 for way, times in seconds.items()}
 
 
@@ -324,6 +325,14 @@ def _seconds(run: Callable[[], None]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
+
+
+def _turn(run: Callable[[], None]) -> float:
+    """Seconds for one run, on average over a turn."""
+    runs = [_seconds(run)]
+    while sum(runs) < TURN_S:
+        runs.append(_seconds(run))
+    return statistics.mean(runs)
 
 
 def rows(quick: bool, device: str) -> Iterator[Row]:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from mindspore import mint, ops
 
+import bridge
 from bridge import aten, direct, primitive
 
 X = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
@@ -40,7 +41,15 @@ def test_which_way_is_taken(taken: list[str]) -> None:
     assert taken == ["direct"]
     taken.clear()
     ms.grad(lambda x: aten.leaky_relu(x, 0.1))(x)
-    assert taken == ["other", "primitive", "direct"]  # the gradient itself is not differentiated
+    assert taken == ["direct", "direct"]  # the call and its gradient
+    taken.clear()
+
+    @ms.jit
+    def compiled(x):
+        return aten.leaky_relu(x, 0.1)
+
+    compiled(x)
+    assert not taken
 
 
 # One letter a call: d(irect), p(rimitive), and MindSpore's own r(elu) and s(cale), which other threads take up.
@@ -96,11 +105,39 @@ def test_a_shape_that_is_refused_is_refused_each_time() -> None:
             aten.mm(ms.Tensor(X), ms.Tensor(X[:3]))
 
 
-def test_what_a_launch_throws_arrives_with_the_name() -> None:
+def test_what_a_launch_throws_arrives_at_the_call_with_the_name() -> None:
     index = ms.Tensor(np.full((1, 1), 999), ms.int64)
     with pytest.raises(RuntimeError, match=r"aten\.gather: index 999 is out of bounds"):
-        aten.gather(ms.Tensor(X), 1, index).asnumpy()
+        aten.gather(ms.Tensor(X), 1, index)
     np.testing.assert_array_equal(aten.add(ms.Tensor(X), 0).asnumpy(), X)
+
+
+def test_draws_are_made_at_the_call() -> None:
+    bridge.manual_seed(5)
+    drawn = aten.rand_like(ms.Tensor(X))
+    torch.manual_seed(5)  # by a caller who looks at `drawn` later
+    np.testing.assert_array_equal(drawn.asnumpy(), torch.rand_like(torch.from_numpy(X)).numpy())
+
+
+def test_a_view_is_differentiated_through() -> None:
+    gradient = ms.grad(lambda x: aten.sum(aten.mul(mint.transpose(x, 0, 1)[3:], 2.0)))(ms.Tensor(X))
+    expected = np.zeros_like(X)
+    expected[:, 3:] = 2
+    np.testing.assert_array_equal(gradient.asnumpy(), expected)
+
+
+def test_what_fails_in_a_gradient_arrives_as_it_is() -> None:
+    with pytest.raises(RuntimeError, match=r"^aten\.heaviside is not differentiable"):
+        ms.grad(lambda x: aten.sum(aten.heaviside(x, x)))(ms.Tensor(X))
+    np.testing.assert_array_equal(ms.grad(lambda x: aten.sum(aten.mul(x, 3.0)))(ms.Tensor(X)).asnumpy(), X * 0 + 3)
+
+
+def test_a_result_that_nobody_uses_has_a_gradient_of_zeros() -> None:
+    gradient = ms.grad(lambda x: aten.sum(aten.std_mean.correction(x, 1)[1]))(ms.Tensor(X))
+    leaf = torch.from_numpy(X).requires_grad_()
+    torch.std_mean(leaf, 1)[1].sum().backward()
+    assert leaf.grad is not None
+    np.testing.assert_array_equal(gradient.asnumpy(), leaf.grad.numpy())
 
 
 def test_results_are_ordinary_tensors() -> None:

@@ -189,9 +189,19 @@ class _Bprop:
     MindSpore's compiler takes the instance's __call__, Python the class's, as in bridge/operator.py.
     """
 
+    uses_results = True
+
     def __init__(self) -> None:
         self.__dict__["__call__"] = self._call_in_graph
         self.__dict__["__ms_class__"] = True
+
+    def __call__(self, inputs: tuple[Any, ...], out: Any, dout: Any) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    @property
+    def gradients(self) -> Any:
+        """The same; see bridge.primitive.Kernel.differentiate_by."""
+        return self
 
     def _call_in_graph(self, inputs, out, dout):  # type: ignore[no-untyped-def]
         raise NotImplementedError
