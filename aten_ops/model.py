@@ -41,8 +41,8 @@ OUT_VARIANT_DIFFERS = {
     "linalg_solve_triangular", "linear",
     # They want their out tensors otherwise than the functional call returns them.
     "empty",
-    # On CUDA, their out= variants are those of the CPU, or want inputs that are prepared.
-    "range", "_stack",
+    # On CUDA, their out= variants are those of the CPU, want inputs that are prepared, or transform in another way.
+    "range", "_stack", "_fft_r2c", "fft_fft", "fft_ifft",
 }  # fmt: skip
 
 # The shapes of their results follow from the values of their inputs, although PyTorch does not tag them so.
