@@ -70,6 +70,10 @@ struct Bprop {
   Bprop(const Bprop &) = delete;
   Bprop &operator=(const Bprop &) = delete;
   ~Bprop() {
+    if (!Py_IsInitialized() || _Py_IsFinalizing()) {
+      function.release();  // nobody gets the GIL any more
+      return;
+    }
     const py::gil_scoped_acquire gil;  // MindSpore drops what it recorded on a thread of its own
     function = py::object();
   }
