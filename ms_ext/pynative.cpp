@@ -19,7 +19,9 @@
 #include "aot_extra_layout.h"
 #include "include/pynative/backward/function.h"
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
+#include "include/runtime/hardware_abstract/device_context/device_context.h"
 #include "include/runtime/pipeline/pipeline.h"
+#include "include/runtime/utils/runtime_conf/runtime_conf.h"
 #include "include/utils/pynative/grad_state.h"
 
 namespace {
@@ -296,14 +298,24 @@ class Runner final : public ms::pynative::PyboostRunner {
     _PrepareStream();
     _PrepareDeviceAddress();
     _MallocDeviceAddress();
-    LaunchKernel();
+    launch();
   }
 
   // This is called on the thread on which MindSpore's kernels for CPU and GPU run, and stays there: passed on to the
   // thread for launches, as for other devices, kernels would overtake each other.
-  void _DispatchLaunchTask() override { LaunchKernel(); }
+  void _DispatchLaunchTask() override { launch(); }
 
  private:
+  void launch() {
+    LaunchKernel();
+    if (shim_->on_cpu) return;
+    if (!mindspore::runtime::RuntimeConf::GetInstance()->launch_blocking()) {
+      ProcessCrossStreamAddress();
+    } else if (!_device_context_->device_res_manager_->SyncAllStreams()) {
+      throw std::runtime_error(op_name() + ": the device failed while it ran");
+    }
+  }
+
   std::shared_ptr<Shim> shim_;
 };
 
