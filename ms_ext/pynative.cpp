@@ -367,6 +367,7 @@ class Kernel {
     }
     std::make_shared<Runner>(label_, shim_)->Run(contiguous(inputs), outputs);
     if (mindspore::pynative::GradState::Get().RequiresGrad()) {
+      const py::gil_scoped_release released;  // the queue may be full, and its thread wait for the GIL
       std::make_shared<Recorded>(bprop_, specs)->record(held(inputs), held(outputs));
     }
     if (single_) return py::cast(outputs.front());
