@@ -132,6 +132,9 @@ struct CppFunctionNode<Call> final : public BackwardNode {
     if (bprop_->uses_results) saved.insert(saved.end(), outputs.begin(), outputs.end());
     context_.SaveForBackward(saved);
     CppFunctionDoGrad(&context_, inputs, &outputs);
+    // That leaves the results in to_save_ too, and they hold this node: a call that is never differentiated would stay.
+    mindspore::runtime::Pipeline::Get().bprop_stage()->Push(
+        std::make_shared<Saved>(std::static_pointer_cast<CppFunctionNode>(shared_from_this())));
   }
 
   ValuePtrList CallBackward(const ValuePtrList &gradients) override {
@@ -159,12 +162,20 @@ struct CppFunctionNode<Call> final : public BackwardNode {
     return values;
   }
 
-  void Release() override {
-    context_.to_save_.clear();
-    context_.saved_tensors_.clear();
-  }
+  void Release() override { context_.saved_tensors_.clear(); }
 
  private:
+  // After MindSpore's task that saves the tensors, on the same thread.
+  class Saved final : public mindspore::runtime::AsyncTask {
+   public:
+    explicit Saved(std::shared_ptr<CppFunctionNode> node)
+        : AsyncTask(mindspore::runtime::kBpropTask), node_(std::move(node)) {}
+    void Run() override { node_->context_.to_save_.clear(); }
+
+   private:
+    std::shared_ptr<CppFunctionNode> node_;
+  };
+
   using Iterator = TensorPtrList::const_iterator;
 
   // With zeros for results that nobody used.

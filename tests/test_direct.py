@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import resource
 from collections.abc import Callable
 
 import mindspore as ms
@@ -138,6 +140,22 @@ def test_a_result_that_nobody_uses_has_a_gradient_of_zeros() -> None:
     torch.std_mean(leaf, 1)[1].sum().backward()
     assert leaf.grad is not None
     np.testing.assert_array_equal(gradient.asnumpy(), leaf.grad.numpy())
+
+
+def test_a_recorded_call_that_is_not_differentiated_does_not_stay() -> None:
+    large = ms.Tensor(np.ones((1 << 20,), np.float32))
+
+    def loss(x):
+        aten.exp(large)  # saves its result
+        return aten.sum(x)
+
+    gradient = ms.grad(loss)
+    sizes = []
+    for _ in range(2):
+        for _ in range(50):
+            gradient(ms.Tensor(X))
+        sizes.append(int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize())
+    assert sizes[1] - sizes[0] < 25 * large.nbytes  # half of what stayed if all did
 
 
 def test_results_are_ordinary_tensors() -> None:
