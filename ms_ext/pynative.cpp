@@ -80,7 +80,7 @@ struct Bprop {
     function = py::object();
   }
 
-  std::string name;
+  std::string name;  // what errors call the kernel
   bool on_cpu;
   bool single;  // whether the kernel's result is one tensor
   bool uses_results;
@@ -338,7 +338,7 @@ class Kernel {
   // raises; and differentiate(inputs, out, dout), which is given None as `out` unless it uses the results.
   Kernel(const std::string &library, const std::string &function, bool on_cpu, bool at_once, const std::string &op,
          const std::string &args, bool single, py::function infer, py::object differentiate, bool uses_results)
-      : label_(op.find("::") == std::string::npos ? "aten." + op : op), single_(single), infer_(std::move(infer)) {
+      : infer_(std::move(infer)) {
     void *handle = dlopen(library.c_str(), RTLD_NOW);
     const auto init = reinterpret_cast<Init>(handle == nullptr ? nullptr : dlsym(handle, (function + "Init").c_str()));
     const auto launch = reinterpret_cast<Launch>(handle == nullptr ? nullptr : dlsym(handle, function.c_str()));
@@ -348,7 +348,8 @@ class Kernel {
     }
     shim_ = std::make_shared<Shim>(launch, explain, on_cpu, at_once, op, args);
     init(nullptr, nullptr, nullptr, &shim_->extra);
-    bprop_ = std::make_shared<Bprop>(label_, on_cpu, single, uses_results, std::move(differentiate));
+    bprop_ = std::make_shared<Bprop>(op.find("::") == std::string::npos ? "aten." + op : op, on_cpu, single,
+                                     uses_results, std::move(differentiate));
   }
 
   // The results; None for inputs that only a primitive can take, or refuse.
@@ -376,12 +377,12 @@ class Kernel {
       if (spec.dtype == TypeId::kTypeUnknown) return py::none();  // a result of a dtype that is not in the table
       outputs.emplace_back(spec.dtype, spec.shape);
     }
-    std::make_shared<Runner>(label_, shim_)->Run(contiguous(inputs), outputs);
+    std::make_shared<Runner>(bprop_->name, shim_)->Run(contiguous(inputs), outputs);
     if (mindspore::pynative::GradState::Get().RequiresGrad()) {
       const py::gil_scoped_release released;  // the queue may be full, and its thread wait for the GIL
       std::make_shared<Recorded>(bprop_, specs)->record(held(inputs), held(outputs));
     }
-    if (single_) return py::cast(outputs.front());
+    if (bprop_->single) return py::cast(outputs.front());
     py::tuple results(outputs.size());
     for (size_t i = 0; i < outputs.size(); ++i) results[i] = py::cast(outputs[i]);
     return results;
@@ -443,17 +444,24 @@ class Kernel {
     return std::make_shared<const std::vector<Spec>>(std::move(specs));
   }
 
-  std::string label_;  // what errors call the operator
-  bool single_;
   py::function infer_;
   std::shared_ptr<Shim> shim_;
   std::shared_ptr<Bprop> bprop_;
   std::map<std::vector<int64_t>, Specs> specs_;
 };
 
+// See bridge/direct.py.
+void leave_queues() {
+  const py::gil_scoped_release released;  // tasks that wait there may need the GIL
+  auto &pipeline = mindspore::runtime::Pipeline::Get();
+  pipeline.WaitAll();
+  pipeline.DisablePipeline();
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_pynative, module) {
+  module.def("leave_queues", &leave_queues);
   py::class_<Kernel>(module, "Kernel")
       .def(py::init<const std::string &, const std::string &, bool, bool, const std::string &, const std::string &,
                     bool, py::function, py::object, bool>())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import resource
+import subprocess
+import sys
 from collections.abc import Callable
 
 import mindspore as ms
@@ -166,3 +169,22 @@ def test_results_are_ordinary_tensors() -> None:
     assert aten.add(result, 0).asnumpy()[0, 0] == 5.0
     first, second = aten.max.dim(result, 1)
     assert (first.shape, second.dtype) == ((256,), ms.int64)
+
+
+def names_of_threads(environment: dict[str, str]) -> str:
+    """The threads of a process that called the bridge and then MindSpore's own operators."""
+    code = (
+        "import pathlib, mindspore as ms; from mindspore import mint; from bridge import aten;"
+        "x = aten.neg(ms.Tensor([1.0, 2.0]));"
+        "print(ms.grad(lambda x: mint.mul(aten.exp(x), 2.0))(x));"
+        "print([path.read_text().strip() for path in pathlib.Path('/proc/self/task').glob('*/comm')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | environment
+    )
+    return done.stdout
+
+
+def test_mindspores_threads_are_left_out_unless_asked_for() -> None:
+    assert "backend_queue" not in names_of_threads({})
+    assert "backend_queue" in names_of_threads({"MS_DEV_HOST_BLOCKING_RUN": "0"})
