@@ -62,8 +62,10 @@ class Offers {
 
   static c10::DataPtr allocate(c10::Allocator *self, size_t size) {
     void *data = take_offer(size, c10::kCUDA);
-    if (data == nullptr) return original_(self, size);
-    return {data, data, [](void *) {}, {c10::kCUDA, c10::cuda::current_device()}};
+    if (data != nullptr) return {data, data, [](void *) {}, {c10::kCUDA, c10::cuda::current_device()}};
+    c10::DataPtr own = original_(self, size);
+    note_allocation(size, c10::kCUDA, own.get());
+    return own;
   }
 
   // A pointer to a virtual member function holds one more than the function's offset in the table (Itanium C++ ABI).

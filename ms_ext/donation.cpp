@@ -11,12 +11,26 @@ struct Offer {
   void *data;
   size_t size;
   c10::DeviceType device;
+  size_t output;
+  size_t turn;
+  size_t seen = 0;  // allocations that it would fit
+
+  bool fits(size_t other_size, c10::DeviceType other_device) const {
+    return size == other_size && device == other_device;
+  }
+};
+
+struct Allocation {
+  size_t size;
+  c10::DeviceType device;
+  void *data;
 };
 
 // On CPU, small outputs are copied faster than they are offered; on a GPU a copy is a launch more.
 constexpr size_t kSmallestOnCpu = 16384;
 
 thread_local std::vector<Offer> offers;
+thread_local std::vector<Allocation> allocations;  // those that an offer would fit, in order
 thread_local std::vector<void *> taken;
 
 // PyTorch's own CPU allocator, with the offers of the calling thread in front.
@@ -26,8 +40,10 @@ class OfferingAllocator final : public c10::Allocator {
 
   c10::DataPtr allocate(size_t size) override {
     void *data = take_offer(size, c10::kCPU);
-    if (data == nullptr) return base_->allocate(size);
-    return {data, data, [](void *) {}, c10::Device(c10::kCPU)};
+    if (data != nullptr) return {data, data, [](void *) {}, c10::Device(c10::kCPU)};
+    c10::DataPtr own = base_->allocate(size);
+    note_allocation(size, c10::kCPU, own.get());
+    return own;
   }
 
   c10::DeleterFnPtr raw_deleter() const override { return release; }
@@ -55,29 +71,73 @@ void install() {
 
 }  // namespace
 
+std::vector<size_t> Turns::get(size_t outputs) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return turns_.size() == outputs ? turns_ : std::vector<size_t>();
+}
+
+void Turns::set(std::vector<size_t> turns) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  turns_ = std::move(turns);
+}
+
 void *take_offer(size_t size, c10::DeviceType device) {
-  const auto fits = [size, device](const Offer &offer) { return offer.size == size && offer.device == device; };
-  const auto offer = std::find_if(offers.begin(), offers.end(), fits);
-  if (offer == offers.end()) return nullptr;
-  void *data = offer->data;
-  offers.erase(offer);
-  taken.push_back(data);
+  void *data = nullptr;
+  for (Offer &offer : offers) {
+    if (offer.fits(size, device) && offer.seen++ == offer.turn && data == nullptr) data = offer.data;
+  }
+  if (data != nullptr) {
+    taken.push_back(data);
+    note_allocation(size, device, data);
+  }
   return data;
 }
 
-Donation::Donation(at::ArrayRef<at::Tensor> outputs) {
-  for (const auto &output : outputs) {
-    const size_t smallest = output.is_cpu() ? kSmallestOnCpu : 1;
-    if (output.nbytes() < smallest) continue;
+void note_allocation(size_t size, c10::DeviceType device, void *data) {
+  const auto fits = [size, device](const Offer &offer) { return offer.fits(size, device); };
+  if (std::any_of(offers.begin(), offers.end(), fits)) allocations.push_back({size, device, data});
+}
+
+Donation::Donation(at::ArrayRef<at::Tensor> outputs, Turns &turns) : turns_(turns), guess_(turns.get(outputs.size())) {
+  const bool known = !guess_.empty();
+  guess_.resize(outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const at::Tensor &output = outputs[i];
+    const size_t size = output.nbytes();
+    const c10::DeviceType device = output.device().type();
+    if (size < (output.is_cpu() ? kSmallestOnCpu : 1)) continue;
     if (output.is_cpu()) install();
-    offers.push_back({output.mutable_data_ptr(), output.nbytes(), output.device().type()});
+    if (!known) {
+      guess_[i] = static_cast<size_t>(std::count_if(
+          offers.begin(), offers.end(), [size, device](const Offer &offer) { return offer.fits(size, device); }));
+    }
+    offers.push_back({output.mutable_data_ptr(), size, device, i, guess_[i]});
   }
 }
 
-void Donation::withdraw() { offers.clear(); }
+void Donation::end(at::ArrayRef<at::Tensor> results) {
+  bool wrong = false;
+  for (const Offer &offer : offers) {
+    if (offer.output >= results.size()) continue;
+    const void *data = results[offer.output].const_data_ptr();
+    if (data == offer.data) continue;
+    size_t turn = 0;
+    for (const Allocation &allocation : allocations) {
+      if (!offer.fits(allocation.size, allocation.device)) continue;
+      if (allocation.data == data) {  // the last one: memory that was freed is used again
+        guess_[offer.output] = turn;
+        wrong = true;
+      }
+      ++turn;
+    }
+  }
+  if (wrong) turns_.set(guess_);
+  offers.clear();
+}
 
 Donation::~Donation() {
   offers.clear();
+  allocations.clear();
   taken.clear();
 }
 

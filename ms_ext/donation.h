@@ -1,31 +1,53 @@
 // Lets ATen allocate its results right in MindSpore's memory.
 //
 // An ATen function without an out= variant allocates its result, which would have to be copied to where MindSpore wants
-// it. While a Donation lives, an allocation on this thread of just an output's size gets that output's memory. Which of
-// the function's tensors lands there is a guess that is nearly always right; Call::store looks, and copies what is not
-// in its place.
+// it. While a Donation lives, one allocation on this thread of just an output's size gets that output's memory. Which
+// one is a guess: at first the first, and where that turned out to be something else, the one that gave the result at
+// the last launch. Call::store looks, and copies what is not in its place.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <mutex>
 #include <vector>
 
 namespace ms_ext {
 
+// For each output of a kernel, which allocation of its size is to get its memory, counted from 0. Kernels are launched
+// by several threads.
+class Turns {
+ public:
+  // Of so many outputs; empty if nothing is known of them.
+  std::vector<size_t> get(size_t outputs) const;
+  void set(std::vector<size_t> turns);
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<size_t> turns_;
+};
+
 class Donation {
  public:
   // Offers the memory of these tensors.
-  explicit Donation(at::ArrayRef<at::Tensor> outputs);
+  Donation(at::ArrayRef<at::Tensor> outputs, Turns &turns);
   ~Donation();
   Donation(const Donation &) = delete;
   Donation &operator=(const Donation &) = delete;
 
-  // Withdraws what nobody took, so that later allocations get memory of their own.
-  void withdraw();
+  // Withdraws what nobody took, so that later allocations get memory of their own, and learns where the outputs'
+  // results came from.
+  void end(at::ArrayRef<at::Tensor> results);
+
+ private:
+  Turns &turns_;
+  std::vector<size_t> guess_;
 };
 
 // For an allocator: memory that this thread offers for an allocation of just this size, or null. It is not to be freed.
 void *take_offer(size_t size, c10::DeviceType device);
+
+// For an allocator: what it allocated because there was no offer.
+void note_allocation(size_t size, c10::DeviceType device, void *data);
 
 }  // namespace ms_ext

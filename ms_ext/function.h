@@ -106,7 +106,8 @@ Results *run(const char *text, int nparam, void **params, int *ndims, int64_t **
     Arguments arguments(text);
     const Op op(arguments);
     const c10::Device device(cuda_device < 0 ? c10::kCPU : c10::kCUDA, static_cast<c10::DeviceIndex>(cuda_device));
-    Call call(get_torch_tensors(nparam, params, ndims, shapes, dtypes, device), arguments.inputs(), device);
+    Turns turns;
+    Call call(get_torch_tensors(nparam, params, ndims, shapes, dtypes, device), arguments.inputs(), device, turns);
     call.keep(kept.tensors);
     op(call);
   });

@@ -32,7 +32,6 @@ c10::List<std::optional<at::Tensor>> Call::operator()(const OptionalTensorList &
 }
 
 void Call::place(std::vector<at::Tensor> results) {
-  std::erase_if(results, [](const at::Tensor &result) { return !result.defined(); });
   const auto outputs = outs();
   TORCH_CHECK(results.size() == outputs.size(), "it gave ", results.size(), " results, but ", outputs.size(),
               " were inferred");
@@ -116,7 +115,7 @@ void launch(c10::Device device, int nparam, void **params, int *ndims, int64_t *
       save_random_state(tensors.back());
       tensors.pop_back();
     }
-    Call call(std::move(tensors), kernel.inputs, device);
+    Call call(std::move(tensors), kernel.inputs, device, kernel.turns);
     kernel(call);
     call.check_outputs(params, shapes, ndims);
   } catch (const c10::Error &error) {

@@ -27,8 +27,9 @@ namespace ms_ext {
 // One launch: views of MindSpore's tensors, and the places for the results.
 class Call {
  public:
-  Call(std::vector<at::Tensor> tensors, int inputs, c10::Device device)
-      : tensors_(std::move(tensors)), inputs_(static_cast<size_t>(inputs)), device_(device) {}
+  // `turns` is the kernel's.
+  Call(std::vector<at::Tensor> tensors, int inputs, c10::Device device, Turns &turns)
+      : tensors_(std::move(tensors)), inputs_(static_cast<size_t>(inputs)), device_(device), turns_(turns) {}
 
   const at::Tensor &operator()(const Tensor &argument) const {
     return argument.index < 0 ? argument.number : tensors_[static_cast<size_t>(argument.index)];
@@ -47,10 +48,11 @@ class Call {
   // Runs a functional call, and brings its results to the outputs. An undefined result has no output.
   template <typename Function>
   void store(Function &&function) {
-    Donation donation(outs());
+    Donation donation(outs(), turns_);
     std::vector<at::Tensor> results;
     flatten(function(), results);
-    donation.withdraw();
+    std::erase_if(results, [](const at::Tensor &result) { return !result.defined(); });
+    donation.end(results);
     if (kept_ != nullptr) {
       *kept_ = std::move(results);
     } else {
@@ -79,6 +81,7 @@ class Call {
   std::vector<at::Tensor> tensors_;
   size_t inputs_;
   c10::Device device_;
+  Turns &turns_;
   std::vector<at::Tensor> *kept_ = nullptr;
 };
 
@@ -88,6 +91,7 @@ class Kernel : public KernelData {
   virtual void operator()(Call &call) const = 0;
   int inputs = 0;
   bool uses_autograd = false;
+  mutable Turns turns;
   bool saves_random_state = false;  // into the last output, for the gradient to draw the same again
 };
 

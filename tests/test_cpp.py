@@ -13,7 +13,10 @@ import torch
 ROOT = pathlib.Path(__file__).parent.parent
 TORCH = pathlib.Path(torch.__file__).parent
 COMPILER = os.environ.get("CXX", "g++")
-SOURCES = [ROOT / path for path in ("tests/cpp/test_ms_ext.cpp", "ms_ext/ms_ext.cpp", "ms_ext/arguments.cpp")]
+SOURCES = [
+    ROOT / path
+    for path in ("tests/cpp/test_ms_ext.cpp", "ms_ext/ms_ext.cpp", "ms_ext/arguments.cpp", "ms_ext/donation.cpp")
+]
 TESTS = re.findall(r"^      TEST\((\w+)\),$", SOURCES[0].read_text(), re.MULTILINE)
 
 pytestmark = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"no C++ compiler {COMPILER}")

@@ -1,5 +1,6 @@
 // Unit tests of ms_ext that need no MindSpore. tests/test_cpp.py compiles them under ASAN and UBSAN and runs them.
 #include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/ScalarTypeToTypeMeta.h>
 
 #include <array>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "arguments.h"
+#include "donation.h"
 #include "ms_ext.h"
 
 namespace {
@@ -334,6 +336,58 @@ void broken_text_throws() {
   }
 }
 
+// Whether each result of `function` is where the output of the same place is.
+std::vector<bool> donated(ms_ext::Turns &turns, const std::vector<at::Tensor> &outputs,
+                          const std::function<std::vector<at::Tensor>()> &function) {
+  ms_ext::Donation donation(outputs, turns);
+  const std::vector<at::Tensor> results = function();
+  donation.end(results);
+  std::vector<bool> in_place;
+  for (size_t i = 0; i < results.size(); ++i) {
+    in_place.push_back(results[i].const_data_ptr() == outputs[i].const_data_ptr());
+  }
+  return in_place;
+}
+
+constexpr int64_t kDonated = 1 << 16;
+
+void results_land_in_the_outputs_memory() {
+  const std::vector<at::Tensor> outputs{at::empty(kDonated), at::empty(kDonated), at::empty(2 * kDonated)};
+  const auto in_order = [] {
+    auto first = at::empty(kDonated), second = at::empty(kDonated), third = at::empty(2 * kDonated);
+    return std::vector<at::Tensor>{first, second, third};
+  };
+  const auto swapped = [] {
+    auto second = at::empty(kDonated), first = at::empty(kDonated), third = at::empty(2 * kDonated);
+    return std::vector<at::Tensor>{first, second, third};
+  };
+  ms_ext::Turns turns;
+  const std::vector<bool> all{true, true, true};
+  EXPECT(donated(turns, outputs, in_order) == all);
+  EXPECT(donated(turns, outputs, swapped) == std::vector<bool>({false, false, true}));
+  EXPECT(donated(turns, outputs, swapped) == all);
+  EXPECT(donated(turns, outputs, in_order) == std::vector<bool>({false, false, true}));
+  EXPECT(donated(turns, outputs, in_order) == all);
+}
+
+void scratch_takes_an_outputs_memory_once() {
+  const std::vector<at::Tensor> outputs{at::empty(kDonated)};
+  const auto function = [] {
+    {
+      auto scratch = at::empty(kDonated), other = at::empty(kDonated);
+    }
+    {
+      auto scratch = at::empty(kDonated);
+    }
+    return std::vector<at::Tensor>{at::empty(kDonated)};
+  };
+  ms_ext::Turns turns;
+  EXPECT(donated(turns, outputs, function) == std::vector<bool>{false});
+  EXPECT(donated(turns, outputs, function) == std::vector<bool>{true});
+  ms_ext::Turns others;
+  EXPECT(donated(others, outputs, function) == std::vector<bool>{false});
+}
+
 }  // namespace
 
 int main() {
@@ -359,6 +413,8 @@ int main() {
       TEST(tensors_are_counted_in_order),
       TEST(number_in_a_tensors_place_is_wrapped),
       TEST(broken_text_throws),
+      TEST(results_land_in_the_outputs_memory),
+      TEST(scratch_takes_an_outputs_memory_once),
 #undef TEST
   };
   for (const auto &[name, test] : tests) {
