@@ -8,8 +8,9 @@ graph) hardly count. Two kinds of chain:
     mixed   x = op(mindspore_abs(x)), again and again: what a ported network does. Per pair of operators.
 
 With --backward, the time that differentiating a chain (alone) takes: with respect to its input and weights, for a
-given gradient of its result. MindSpore runs forward and backward in one call, so what is shown, for PyTorch too, is the
-time of both less that of the forward chain.
+given gradient of its result. Here each link has weights of its own, as the layers of a network do, so that no gradients
+are summed. MindSpore runs forward and backward in one call, so what is shown, for PyTorch too, is the time of both less
+that of the forward chain.
 
 The ways take turns of 25 ms, so that threads which sleep in between are awake for most of it. Each row of the table
 shows the medians of turns, as soon as they are measured.
@@ -27,7 +28,7 @@ import json
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -161,20 +162,26 @@ class Row:
         return self.microseconds["bridge"] / self.microseconds[way] if way in self.microseconds else None
 
 
-class Chain(nn.Cell):
-    """`length` times the operator, each after MindSpore's abs where the chain is mixed."""
+def links(weights: Sequence[Any], each: int, length: int) -> list[Sequence[Any]]:
+    """The weights of each link, which takes so many: its own out of the chain's, or the same for all."""
+    return [weights[i * each % len(weights) :][:each] if each else () for i in range(length)]
 
-    def __init__(self, op: Callable[..., Any], mixed: bool, length: int) -> None:
+
+class Chain(nn.Cell):
+    """`length` times the operator, each with `each` weights, and after MindSpore's abs where the chain is mixed."""
+
+    def __init__(self, op: Callable[..., Any], each: int, mixed: bool, length: int) -> None:
         super().__init__()
         self.op = op
+        self.each = each
         self.mixed = mixed
         self.length = length
 
     def construct(self, x: Any, *weights: Any) -> Any:
-        for _ in range(self.length):
+        for own in links(weights, self.each, self.length):
             if self.mixed:
                 x = mint.abs(x)
-            x = self.op(x, *weights)
+            x = self.op(x, *own)
         return x
 
 
@@ -187,10 +194,10 @@ def by_hand(op: Callable[..., Any], device: str) -> Callable[..., ms.Tensor]:
     return call
 
 
-def torch_chain(op: Callable[..., Any], mixed: bool, length: int) -> Callable[..., torch.Tensor]:
+def torch_chain(op: Callable[..., Any], each: int, mixed: bool, length: int) -> Callable[..., torch.Tensor]:
     def run(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
-        for _ in range(length):
-            x = op(torch.abs(x) if mixed else x, *weights)
+        for own in links(weights, each, length):
+            x = op(torch.abs(x) if mixed else x, *own)
         return x
 
     return run
@@ -199,15 +206,26 @@ def torch_chain(op: Callable[..., Any], mixed: bool, length: int) -> Callable[..
 class Bench:
     """Makes the chains of one case and times them."""
 
+    own_weights = False  # whether each link has its own
+
     def __init__(self, case: Case, size: int, mode: str, mixed: bool, device: str) -> None:
         self.case = case
         self.mode = mode
         self.mixed = mixed
-        generator = np.random.default_rng(0)
-        arrays = [generator.standard_normal(case.shape(size), np.float32), *case.weights(size)]
+        self.x = np.random.default_rng(0).standard_normal(case.shape(size), np.float32)
+        self.weights = case.weights(size)
         self.torch_device = "cuda" if device == "GPU" else "cpu"
-        self.torch_inputs = [torch.from_numpy(a.copy()).to(self.torch_device) for a in arrays]
-        self.inputs = [aten.clone(ms.Tensor(a)) for a in arrays]  # on the device, once and for all
+
+    def torch_inputs(self, length: int) -> list[torch.Tensor]:
+        """What PyTorch's chain takes."""
+        return [torch.from_numpy(a.copy()).to(self.torch_device) for a in self.arrays(length)]
+
+    def inputs(self, length: int) -> list[ms.Tensor]:
+        """What the other chains take: on the device, once and for all."""
+        return [aten.clone(ms.Tensor(a)) for a in self.arrays(length)]
+
+    def arrays(self, length: int) -> tuple[np.ndarray, ...]:
+        return (self.x, *self.weights * (length if self.own_weights else 1))
 
     def operator(self, way: str) -> Callable[..., Any] | None:
         """The operator to chain, or None where this way does not exist."""
@@ -221,19 +239,19 @@ class Bench:
         if op is None:
             return None
         if way == "torch":
-            run = torch_chain(op, self.mixed, length)
+            run, tensors = torch_chain(op, len(self.weights), self.mixed, length), self.torch_inputs(length)
 
             def run_torch() -> None:
-                run(*self.torch_inputs)
+                run(*tensors)
                 if self.torch_device == "cuda":
                     torch.cuda.synchronize()
 
             finish = run_torch
         else:
-            cell = Chain(op, self.mixed, length)
+            cell, inputs = Chain(op, len(self.weights), self.mixed, length), self.inputs(length)
 
             def run_mindspore() -> None:
-                result = cell(*self.inputs)
+                result = cell(*inputs)
                 if self.torch_device == "cuda":
                     ms.runtime.synchronize()
                 else:
@@ -268,6 +286,8 @@ class Bench:
 class BackwardBench(Bench):
     """The same for differentiating the chains."""
 
+    own_weights = True
+
     def operator(self, way: str) -> Callable[..., Any] | None:
         return None if way == "by hand" else super().operator(way)
 
@@ -277,9 +297,9 @@ class BackwardBench(Bench):
         if op is None:
             return None
         if way == "torch":
-            run = torch_chain(op, self.mixed, length)
-            leaves = [t.clone().requires_grad_() for t in self.torch_inputs]
-            cotangent = torch.ones_like(self.torch_inputs[0])
+            run = torch_chain(op, len(self.weights), self.mixed, length)
+            leaves = [t.requires_grad_() for t in self.torch_inputs(length)]
+            cotangent = torch.ones_like(leaves[0])
 
             def run_torch() -> None:
                 torch.autograd.grad(run(*leaves), leaves, cotangent)
@@ -287,11 +307,12 @@ class BackwardBench(Bench):
                     torch.cuda.synchronize()
 
             return run_torch
-        differentiated = ops.GradOperation(get_all=True, sens_param=True)(Chain(op, self.mixed, length))
-        ones = ops.ones_like(self.inputs[0])
+        cell, inputs = Chain(op, len(self.weights), self.mixed, length), self.inputs(length)
+        differentiated = ops.GradOperation(get_all=True, sens_param=True)(cell)
+        ones = ops.ones_like(inputs[0])
 
         def run_mindspore() -> None:
-            gradients = differentiated(*self.inputs, ones)
+            gradients = differentiated(*inputs, ones)
             if self.torch_device == "cuda":
                 ms.runtime.synchronize()
             else:

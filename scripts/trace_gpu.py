@@ -64,11 +64,11 @@ def traces(case: bench_calls.Case, size: int, mode: str) -> dict[str, Trace]:
         if op is None:
             continue
         if way == "torch":
-            chain = bench_calls.torch_chain(op, False, LENGTH)
-            inputs: list[Any] = bench.torch_inputs
+            chain = bench_calls.torch_chain(op, len(bench.weights), False, LENGTH)
+            inputs: list[Any] = bench.torch_inputs(LENGTH)
         else:
-            chain = bench_calls.Chain(op, False, LENGTH)
-            inputs = bench.inputs
+            chain = bench_calls.Chain(op, len(bench.weights), False, LENGTH)
+            inputs = bench.inputs(LENGTH)
         finish = torch.cuda.synchronize if way == "torch" else ms.runtime.synchronize
         try:
             found[way] = trace(lambda chain=chain, inputs=inputs: chain(*inputs), finish, LENGTH)  # type: ignore[misc]
