@@ -71,12 +71,12 @@ void install() {
 
 }  // namespace
 
-std::vector<size_t> Turns::get(size_t outputs) const {
+Turns::List Turns::get(size_t outputs) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return turns_.size() == outputs ? turns_ : std::vector<size_t>();
+  return turns_.size() == outputs ? turns_ : List();
 }
 
-void Turns::set(std::vector<size_t> turns) {
+void Turns::set(List turns) {
   const std::lock_guard<std::mutex> lock(mutex_);
   turns_ = std::move(turns);
 }

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
+#include <c10/util/SmallVector.h>
 
 #include <mutex>
 #include <vector>
@@ -18,13 +19,15 @@ namespace ms_ext {
 // by several threads.
 class Turns {
  public:
+  using List = c10::SmallVector<size_t, 4>;
+
   // Of so many outputs; empty if nothing is known of them.
-  std::vector<size_t> get(size_t outputs) const;
-  void set(std::vector<size_t> turns);
+  List get(size_t outputs) const;
+  void set(List turns);
 
  private:
   mutable std::mutex mutex_;
-  std::vector<size_t> turns_;
+  List turns_;
 };
 
 class Donation {
@@ -41,7 +44,7 @@ class Donation {
 
  private:
   Turns &turns_;
-  std::vector<size_t> guess_;
+  Turns::List guess_;
 };
 
 // For an allocator: memory that this thread offers for an allocation of just this size, or null. It is not to be freed.

@@ -11,6 +11,7 @@
 //   MS_EXT_CPU_SHIM(leaky_relu)
 #pragma once
 
+#include <mutex>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -63,6 +64,9 @@ class Call {
   // From here on results are appended to `results` instead, which the caller keeps alive.
   void keep(std::vector<at::Tensor> &results) { kept_ = &results; }
 
+  // Ends the launch: the views.
+  std::vector<at::Tensor> end() { return std::move(tensors_); }
+
   // Throws if the ATen call left MindSpore's memory (a resized or restrided out tensor) or stored too few results.
   void check_outputs(void **params, int64_t **shapes, const int *ndims) const;
 
@@ -85,6 +89,20 @@ class Call {
   std::vector<at::Tensor> *kept_ = nullptr;
 };
 
+// The views of a kernel's last launch. Pointing them elsewhere takes a fraction of the time of making new ones.
+class Views {
+ public:
+  // The views that get_torch_tensors would make, out of those kept where they fit.
+  std::vector<at::Tensor> take(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,
+                               c10::Device device);
+  // Keeps those that are nobody else's.
+  void keep(std::vector<at::Tensor> views);
+
+ private:
+  std::mutex mutex_;  // kernels are launched by several threads
+  std::vector<at::Tensor> kept_;
+};
+
 // One kernel: the decoded arguments of an overload.
 class Kernel : public KernelData {
  public:
@@ -92,6 +110,7 @@ class Kernel : public KernelData {
   int inputs = 0;
   bool uses_autograd = false;
   mutable Turns turns;
+  mutable Views views;
   bool saves_random_state = false;  // into the last output, for the gradient to draw the same again
 };
 
