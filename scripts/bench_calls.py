@@ -12,7 +12,7 @@ given gradient of its result. Here each link has weights of its own, as the laye
 are summed. MindSpore runs forward and backward in one call, so what is shown, for PyTorch too, is the time of both less
 that of the forward chain.
 
-The ways take turns of 25 ms, so that threads which sleep in between are awake for most of it. Each row of the table
+The ways take turns of 50 ms, so that threads which sleep in between are awake for most of it. Each row of the table
 shows the medians of turns, as soon as they are measured.
 
     python scripts/bench_calls.py                 # all, about four minutes on two cores
@@ -44,8 +44,9 @@ SIZES = (16, 128, 512, 2048)
 WAYS = ("bridge", "mindspore", "by hand", "torch")
 BACKWARD_CASES = ("leaky_relu", "softmax", "layer_norm", "conv2d", "matmul")
 CHAIN = 100
-TURN_S = 0.025  # a chain is shortened until it takes about this long, or run again until it has
-SLOW_S = 1.0  # a chain that takes longer runs once: MindSpore's conv2d takes seconds
+TURN_S = 0.05  # a chain is shortened until it takes about this long, or run again until it has
+TURN_RUNS = 4  # at least: the first wakes threads and fills caches
+SLOW_S = 0.5  # a chain that takes longer runs once: MindSpore's conv2d takes seconds
 REPEATS = 5
 QUICK_REPEATS = SLOW_REPEATS = 3
 
@@ -351,7 +352,7 @@ def _seconds(run: Callable[[], None]) -> float:
 def _turn(run: Callable[[], None]) -> float:
     """Seconds for one run, on average over a turn."""
     runs = [_seconds(run)]
-    while sum(runs) < TURN_S:
+    while sum(runs) < TURN_S or (len(runs) < TURN_RUNS and runs[0] < SLOW_S):
         runs.append(_seconds(run))
     return statistics.mean(runs)
 

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import mindspore as ms
 import numpy as np
 import pytest
@@ -46,3 +49,14 @@ def test_data_dependent_shapes() -> None:
     np.testing.assert_array_equal(aten.masked_select(x, x > 0).asnumpy(), [2.0])
     assert aten.equal(x, x) is True
     assert aten.item(aten.sum(x)) == 1.0
+
+
+def test_blocking_launches() -> None:
+    """With MindSpore's ms.runtime.launch_blocking() each launch is waited for, in a process of its own."""
+    code = (
+        "import mindspore as ms; ms.set_device('GPU'); ms.runtime.launch_blocking(); from bridge import aten;"
+        "x = ms.Tensor([-1.0, 2.0]); print(aten.leaky_relu(x, 0.5).asnumpy().tolist());"
+        "print(ms.grad(lambda x: aten.leaky_relu(x, 0.5))(x).asnumpy().tolist())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-2:] == ["[-0.5, 2.0]", "[0.5, 1.0]"], done.stderr
