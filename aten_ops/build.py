@@ -145,7 +145,7 @@ def _pynative_module(source: pathlib.Path, objects: pathlib.Path) -> list[str]:
     built = objects / "pynative" / "pynative.o"
     return [
         f"build {built}: compile {source}",
-        f"  includes = -I{source.parent} {' '.join(f'-isystem {folder}' for folder in folders)}",
+        f"  includes = -I{source.parent} -I{source.parent / 'mindspore'} {' '.join(f'-isystem {f}' for f in folders)}",
         "  flags = -std=c++17 -O2 -fPIC -w -D_GLIBCXX_USE_CXX11_ABI=0 -DENABLE_FAST_HASH_TABLE=1",
         "rule module",
         f"  command = $cxx -shared $in -o $out {CXX_LIBRARY} -L{MINDSPORE / 'lib'} "

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "abstract/abstract_value.h"
+#include "actor/actormgr.h"
 #include "aot_extra_layout.h"
 #include "include/pynative/backward/function.h"
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
@@ -403,7 +404,10 @@ class Kernel {
     const py::gil_scoped_release released;
     const auto &pipeline = mindspore::runtime::Pipeline::Get();
     wait(pipeline.frontend_stage());
-    if (shim_->at_once) wait(pipeline.backend_stage());
+    if (shim_->at_once) {
+      wait(pipeline.backend_stage());
+      stop_spinning();
+    }
     for (const ms::Tensor &input : inputs) input.ConvertStubNodeToTensor();
   }
 
@@ -414,6 +418,13 @@ class Kernel {
       while (!queue->Empty()) std::this_thread::yield();
     }
     queue->Wait();  // throws what failed there
+  }
+
+  // After each part of an operator of MindSpore's, its threads for kernels look 300,000 times for another before they
+  // sleep, and keep a core from PyTorch's threads meanwhile. MindSpore does this after each graph.
+  static void stop_spinning() {
+    auto *threads = mindspore::ActorMgr::GetActorMgrRef()->GetActorThreadPool();
+    if (threads != nullptr) threads->SetSpinCountMinValue();
   }
 
   static std::vector<ms::Tensor> contiguous(std::vector<ms::Tensor> inputs) {

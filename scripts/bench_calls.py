@@ -15,8 +15,8 @@ that of the forward chain.
 The ways take turns of 50 ms, so that threads which sleep in between are awake for most of it. Each row of the table
 shows the medians of turns, as soon as they are measured.
 
-    python scripts/bench_calls.py                 # all, about four minutes on two cores
-    python scripts/bench_calls.py --backward
+    python scripts/bench_calls.py                 # all, about ten minutes on two cores
+    python scripts/bench_calls.py --backward      # about five
     python scripts/bench_calls.py --quick --json calls.json
 """
 
