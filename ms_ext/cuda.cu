@@ -2,6 +2,7 @@
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -101,6 +102,13 @@ int launch_cuda(int nparam, void **params, int *ndims, int64_t **shapes, const c
 }  // namespace ms_ext
 
 extern "C" {
+
+// Fills memory with zeros, in the order of the stream (pynative.cpp).
+void ms_ext_zero(void *data, size_t bytes, void *stream) {
+  const auto cuda_stream = static_cast<cudaStream_t>(stream);
+  const c10::cuda::CUDAGuard guard(ms_ext::device_of(cuda_stream, 1, &data));
+  C10_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, cuda_stream));
+}
 
 // The device of some memory: -1 if it is the host's.
 int ms_ext_device_of(void *data) {

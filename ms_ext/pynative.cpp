@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "abstract/abstract_value.h"
 #include "actor/actormgr.h"
 #include "aot_extra_layout.h"
 #include "include/pynative/backward/function.h"
@@ -94,22 +93,36 @@ struct Spec {
 };
 using Specs = std::shared_ptr<const std::vector<Spec>>;
 
-// Zeros on a CPU, made at once. MindSpore's operator would take two other threads.
+// Zeros in a fraction of the time of MindSpore's operator: on a CPU at once, on a GPU in the order of the stream.
 class Zeros final : public ms::pynative::PyboostRunner {
  public:
-  Zeros() : PyboostRunner("zeros") {}
+  explicit Zeros(bool on_cpu) : PyboostRunner("zeros"), on_cpu_(on_cpu) {}
 
   void LaunchKernel() override {
     const ms::Tensor &result = outputs().front();
-    if (result.numel() != 0) std::memset(result.GetDataPtr(), 0, result.numel() * find(result.data_type())->size);
+    const size_t bytes = result.numel() * find(result.data_type())->size;
+    if (bytes == 0) return;
+    if (on_cpu_) {
+      std::memset(result.GetDataPtr(), 0, bytes);
+    } else {
+      static const auto zero = reinterpret_cast<void (*)(void *data, size_t bytes, void *stream)>(
+          dlsym(dlopen("libms_ext_cuda.so", RTLD_LAZY | RTLD_NOLOAD), "ms_ext_zero"));
+      zero(result.GetDataPtr(), bytes, stream());
+    }
   }
 
  protected:
   void _Run() override {
+    if (!on_cpu_) return PyboostRunner::_Run();
     _PrepareDeviceAddress();
     _MallocDeviceAddress();
     LaunchKernel();
   }
+
+  void _DispatchLaunchTask() override { LaunchKernel(); }  // as the kernels below
+
+ private:
+  bool on_cpu_;
 };
 
 // Stands for a call where MindSpore's templates want a type.
@@ -186,13 +199,10 @@ struct CppFunctionNode<Call> final : public BackwardNode {
       const Spec &spec = (*specs_)[i];
       if (!gradients[i]->isa<None>()) {
         completed.push_back(gradients[i]->cast<TensorPtr>());
-      } else if (bprop_->on_cpu) {
-        const ms::Tensor zeros(spec.dtype, spec.shape);
-        std::make_shared<Zeros>()->Run({}, {zeros});
-        completed.push_back(zeros.tensor());
       } else {
-        const auto like = std::make_shared<abstract::AbstractTensor>(TypeIdToType(spec.dtype), spec.shape);
-        completed.push_back(GradPreProcess({gradients[i]}, {like}, true, name()).front());
+        const ms::Tensor zeros(spec.dtype, spec.shape);
+        std::make_shared<Zeros>(bprop_->on_cpu)->Run({}, {zeros});
+        completed.push_back(zeros.tensor());
       }
     }
     return completed;
