@@ -31,6 +31,16 @@ c10::List<std::optional<at::Tensor>> Call::operator()(const OptionalTensorList &
   return tensors;
 }
 
+void Call::take(std::vector<at::Tensor> results, Donation &donation) {
+  std::erase_if(results, [](const at::Tensor &result) { return !result.defined(); });
+  donation.end(results);
+  if (kept_ != nullptr) {
+    *kept_ = std::move(results);
+  } else {
+    place(std::move(results));
+  }
+}
+
 void Call::place(std::vector<at::Tensor> results) {
   const auto outputs = outs();
   TORCH_CHECK(results.size() == outputs.size(), "it gave ", results.size(), " results, but ", outputs.size(),
@@ -112,6 +122,9 @@ void Views::keep(std::vector<at::Tensor> views) {
   const std::lock_guard<std::mutex> lock(mutex_);
   kept_ = std::move(views);
 }
+
+Kernel::Kernel() = default;
+Kernel::~Kernel() = default;
 
 std::string read_attribute(void *extra, const char *name) {
   std::string text;

@@ -52,13 +52,7 @@ class Call {
     Donation donation(outs(), turns_);
     std::vector<at::Tensor> results;
     flatten(function(), results);
-    std::erase_if(results, [](const at::Tensor &result) { return !result.defined(); });
-    donation.end(results);
-    if (kept_ != nullptr) {
-      *kept_ = std::move(results);
-    } else {
-      place(std::move(results));
-    }
+    take(std::move(results), donation);
   }
 
   // From here on results are appended to `results` instead, which the caller keeps alive.
@@ -80,6 +74,7 @@ class Call {
     std::apply([&results](const auto &...result) { (flatten(result, results), ...); }, tuple);
   }
 
+  void take(std::vector<at::Tensor> results, Donation &donation);
   void place(std::vector<at::Tensor> results);
 
   std::vector<at::Tensor> tensors_;
@@ -103,15 +98,17 @@ class Views {
   std::vector<at::Tensor> kept_;
 };
 
-// One kernel: the decoded arguments of an overload.
+// One kernel: the decoded arguments of an overload, and what its launches leave for the next.
 class Kernel : public KernelData {
  public:
+  Kernel();  // in shim.cpp, like the destructor: there are thousands of kernels to compile
+  ~Kernel() override;
   virtual void operator()(Call &call) const = 0;
   int inputs = 0;
   bool uses_autograd = false;
+  bool saves_random_state = false;  // into the last output, for the gradient to draw the same again
   mutable Turns turns;
   mutable Views views;
-  bool saves_random_state = false;  // into the last output, for the gradient to draw the same again
 };
 
 template <typename Op>
