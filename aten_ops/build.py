@@ -131,7 +131,8 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
     if with_cuda:
         flags = f" -DMS_EXT_CUDA -isystem {cuda_headers()}"
         cuda = "-lms_ext -ltorch_cuda -lc10_cuda"  # which bring the CUDA runtime
-        library("libms_ext_cuda.so", [ms_ext / "cuda.cu", ms_ext / "gradient.cpp"], cuda, "libms_ext.so", flags)
+        sources = [*sorted(ms_ext.glob("*.cu")), ms_ext / "gradient.cpp"]
+        library("libms_ext_cuda.so", sources, cuda, "libms_ext.so", flags)
         shims = sorted(generated.glob("*.cu"))
         library("libaten_cuda.so", shims, f"-lms_ext_cuda {cuda}", "libms_ext_cuda.so", flags)
     return "\n".join(lines) + "\n"

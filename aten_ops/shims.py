@@ -46,7 +46,10 @@ SUPPLIED = {
     "Device": "c.device()",
     "Device?": "c.device()",
 }
+# Overloads whose CUDA shim calls the kernel that PyTorch's function calls (ms_ext/cuda_kernels.h).
+CUDA_KERNELS = {"native_layer_norm", "sort", "sort.stable"}
 
+HEADERS = {"CPU": "shim.h", "CUDA": "cuda_kernels.h"}  # what declares all that a shim calls but the ATen function
 SHIMS_PER_FILE = 140
 
 
@@ -89,21 +92,28 @@ def call(target: NativeFunction) -> str:
     return f"c(self).{name}({', '.join(passed)})"
 
 
+def statement(operator: Operator, device: str) -> str:
+    """What one launch does, over the shim's members."""
+    assert operator.target is not None
+    if device == "CUDA" and operator.name in CUDA_KERNELS:
+        passed = [_expression(argument) for argument in operator.function.func.arguments.flat_all]
+        return f"cuda_kernels::{operator.symbol}(c, {', '.join(passed)})"
+    return call(operator.target) if operator.writes_out else f"c.store([&] {{ return {call(operator.target)}; }})"
+
+
 def shim(operator: Operator, device: str) -> str:
     """The C++ source of one operator."""
-    assert operator.target is not None
     schema = operator.function.func
     arguments = [a for a in schema.arguments.flat_all if str(a.type) not in SUPPLIED]
     members = "".join(f"  {holder(a)} {a.name};\n" for a in arguments)
     decoding = f" args >> {' >> '.join(a.name for a in arguments)}; " if arguments else ""
     args = "args" if arguments else ""
-    statement = call(operator.target) if operator.writes_out else f"c.store([&] {{ return {call(operator.target)}; }})"
     is_tuple = "" if operator.gives_one_tensor else "_TUPLE"
     return (
         f"// {schema}\n"
         f"struct {operator.symbol}_shim {{\n{members}"
         f"  explicit {operator.symbol}_shim(Arguments &{args}) {{{decoding}}}\n"
-        f"  void operator()(Call &c) const {{ {statement}; }}\n"
+        f"  void operator()(Call &c) const {{ {statement(operator, device)}; }}\n"
         f"}};\n"
         f"MS_EXT_{device}_SHIM{is_tuple}({operator.symbol})\n"
     )
@@ -118,7 +128,7 @@ def write(operators: list[Operator], device: str, folder: pathlib.Path) -> list[
         chunk = selected[start:start + SHIMS_PER_FILE]
         headers = sorted({str(op.target.root_name) for op in chunk if op.target is not None})
         text = (
-            '#include "shim.h"\n\n'
+            f'#include "{HEADERS[device]}"\n\n'
             + "".join(f"#include <ATen/ops/{header}.h>\n" for header in headers)
             + "\nnamespace {\n\nusing namespace ms_ext;\n\n"
             + "\n".join(shim(op, device) for op in chunk)

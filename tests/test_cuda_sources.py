@@ -19,13 +19,15 @@ ROOT = pathlib.Path(__file__).parent.parent
 TORCH = pathlib.Path(torch.__file__).parent
 COMPILER = os.environ.get("CXX", "g++")
 FLAGS = [
-    "-x", "c++", "-std=c++20", "-fsyntax-only", "-Wall", "-Werror", "-DMS_EXT_CUDA", f"-I{ROOT / 'ms_ext'}",
+    "-x", "c++", "-std=c++20", "-Wall", "-Werror", "-DMS_EXT_CUDA", f"-I{ROOT / 'ms_ext'}",
     "-isystem", str(TORCH / "include"), "-isystem", str(TORCH / "include" / "torch" / "csrc" / "api" / "include"),
 ]  # fmt: skip
 
 
 def errors(source: pathlib.Path, *flags: str) -> str:
-    return subprocess.run([COMPILER, *FLAGS, *flags, str(source)], capture_output=True, text=True, check=False).stderr
+    """What the compiler says, with these flags or else to a look alone."""
+    command = [COMPILER, *FLAGS, str(source), *(flags or ["-fsyntax-only"])]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +49,16 @@ def test_every_cuda_shim_is_written_and_compiles(operators: list[model.Operator]
         assert [found for found in pool.map(errors, sources) if found] == []
 
 
+def test_the_kernels_that_shims_call_past_the_function_are_in_pytorch(tmp_path: pathlib.Path) -> None:
+    libraries = [f"-L{ROOT / 'bridge' / 'lib'}", "-lms_ext", f"-L{TORCH / 'lib'}", "-ltorch_cpu", "-lc10"]
+    target = ["-shared", "-fPIC", "-Wl,--no-undefined", "-o", str(tmp_path / "kernels.so")]
+    assert errors(ROOT / "ms_ext" / "cuda_kernels.cu", *target, *libraries) == ""
+
+
 @pytest.mark.skipif(build.cuda_headers() is None, reason="it needs CUDA's own headers, which the CUDA toolkit brings")
 def test_the_launch_compiles() -> None:
     # A CPU build of PyTorch comes without the header that says how its CUDA part was configured.
-    assert errors(ROOT / "ms_ext" / "cuda.cu", "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE",
+    assert errors(ROOT / "ms_ext" / "cuda.cu", "-fsyntax-only", "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE",
                   "-isystem", str(build.cuda_headers())) == ""
 
 
