@@ -43,13 +43,13 @@ def is_built() -> bool:
 
 
 @functools.cache
-def _leave_queues() -> None:
-    """On a CPU, have MindSpore's own operators and gradients in PyNative mode run on the thread that calls as well.
+def leave_queues() -> None:
+    """On a CPU, have MindSpore's own operators, gradients and graphs in PyNative mode run on the thread that calls too.
 
     MindSpore passes them on to threads that spin for a millisecond or two after each task, and so keep cores from
     PyTorch's threads. This is what its switch MS_DEV_HOST_BLOCKING_RUN=1 does; 0 keeps its threads.
     """
-    if os.environ.get("MS_DEV_HOST_BLOCKING_RUN") != "0":
+    if is_built() and os.environ.get("MS_DEV_HOST_BLOCKING_RUN") != "0":
         _module().leave_queues()
 
 
@@ -77,8 +77,6 @@ def kernel(
 
     library, _, symbol = function.rpartition(":")
     path, on_cpu = str(LIBRARIES / library), device == "CPU"
-    if on_cpu:
-        _leave_queues()
     # On a GPU, kernels are launched while Python goes on. A CPU has no cores to spare for threads that wait.
     at_once = on_cpu or draws
     return _module().Kernel(

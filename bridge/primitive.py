@@ -79,6 +79,8 @@ class Kernel(ops.Custom):
         self.add_prim_attr("aten_op", name)
         self.add_prim_attr("aten_args", text)
         self.add_prim_attr("aten_device", device)
+        if device == devices.target() == "CPU":
+            direct.leave_queues()
         if input_dtypes is not None:
             self.add_prim_attr("aten_dtypes", input_dtypes)
             self.add_prim_attr("reg_op_name", name)

@@ -3,12 +3,16 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
 #include <pmmintrin.h>
+#include <unistd.h>
 #include <xmmintrin.h>
 
 #include <atomic>
 #include <stdexcept>
 
 #include "random_state.h"
+
+// OpenMP's, where PyTorch's version of it has it.
+extern "C" int omp_pause_resource_all(int kind) __attribute__((weak));
 
 namespace ms_ext {
 
@@ -158,6 +162,14 @@ class WithDenormals {
   unsigned before_;
 };
 
+// MindSpore takes a graph's first step on a thread of its own and, if the graph is small, the later ones on the
+// caller's. The team of threads that OpenMP made for the first would stay, and with more threads than cores OpenMP puts
+// a team to sleep after each loop: 0.1 ms for a small operator. So only the main thread keeps its team after this.
+void end_team() {
+  constexpr int kSoft = 1;  // omp_pause_soft
+  if (omp_pause_resource_all != nullptr && gettid() != getpid()) omp_pause_resource_all(kSoft);
+}
+
 }  // namespace
 
 void launch(c10::Device device, int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,
@@ -186,6 +198,7 @@ void launch(c10::Device device, int nparam, void **params, int *ndims, int64_t *
 int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *, void *extra) {
   const WithDenormals with_denormals;
   launch(c10::kCPU, nparam, params, ndims, shapes, dtypes, extra);
+  std::call_once(static_cast<const Kernel &>(*ms_ext_kernel_data(extra)).first_launch, end_team);
   return 0;
 }
 

@@ -107,6 +107,7 @@ class Kernel : public KernelData {
   int inputs = 0;
   bool uses_autograd = false;
   bool saves_random_state = false;  // into the last output, for the gradient to draw the same again
+  mutable std::once_flag first_launch;
   mutable Turns turns;
   mutable Views views;
 };

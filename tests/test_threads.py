@@ -1,6 +1,7 @@
 """Several threads call operators at once: results keep PyTorch's bits, also while the caches are being filled."""
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -112,13 +113,13 @@ def test_error_in_one_thread_leaves_the_others_alone() -> None:
     run_at_once(work)
 
 
-RACE = f"""
-import sys
-sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
-import test_threads
-test_threads.first_calls_race()
-print("all right")
-"""
+def assert_alone(function: Callable[[], None]) -> None:
+    """Call a function of this file in a process of its own."""
+    folder = str(pathlib.Path(__file__).parent)
+    code = f"import sys; sys.path.insert(0, {folder!r}); import test_threads; test_threads.{function.__name__}()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120,
+                          cwd=pathlib.Path(bridge.__file__).parent.parent)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def first_calls_race() -> None:
@@ -134,6 +135,30 @@ def first_calls_race() -> None:
 
 
 def test_threads_may_make_the_first_calls_of_a_process() -> None:
-    done = subprocess.run([sys.executable, "-c", RACE], capture_output=True, text=True, check=False, timeout=120,
-                          cwd=pathlib.Path(bridge.__file__).parent.parent)
-    assert done.returncode == 0 and done.stdout.strip().endswith("all right"), done.stdout + done.stderr
+    assert_alone(first_calls_race)
+
+
+@ms.jit
+def relu(x: ms.Tensor) -> ms.Tensor:
+    return aten.relu(x)
+
+
+@ms.jit
+def layer_norm(x: ms.Tensor) -> ms.Tensor:
+    return aten.layer_norm(x, [16])
+
+
+def graphs_leave_no_threads() -> None:
+    """With more threads than cores, OpenMP would put them to sleep after each parallel loop (ms_ext/shim.cpp)."""
+    torch.set_num_threads(2)
+    torch.layer_norm(torch.tensor(DATA), [16])  # PyTorch's kernel is such a loop: its threads are there from here on
+    for _ in range(3):
+        relu(ms.Tensor(DATA)).asnumpy()  # as are MindSpore's
+    before = set(os.listdir("/proc/self/task"))
+    for _ in range(3):
+        layer_norm(ms.Tensor(DATA)).asnumpy()
+    assert set(os.listdir("/proc/self/task")) <= before
+
+
+def test_graphs_leave_openmp_no_threads_but_the_callers() -> None:
+    assert_alone(graphs_leave_no_threads)
