@@ -46,8 +46,8 @@ SUPPLIED = {
     "Device": "c.device()",
     "Device?": "c.device()",
 }
-# Overloads whose CUDA shim calls the kernel that PyTorch's function calls (ms_ext/cuda_kernels.h).
-CUDA_KERNELS = {"native_layer_norm", "sort", "sort.stable"}
+# Overloads whose CUDA shim calls a kernel past PyTorch's function (ms_ext/cuda_kernels.h).
+CUDA_KERNELS = {"_softmax", "native_layer_norm", "softmax.int", "sort", "sort.stable"}
 
 HEADERS = {"CPU": "shim.h", "CUDA": "cuda_kernels.h"}  # what declares all that a shim calls but the ATen function
 SHIMS_PER_FILE = 140

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Fifty representative operators, forward and backward, once each: what scripts/sanitize_gpu.sh runs under NVIDIA's
-compute-sanitizer. On CPU it runs too, which says that the list is good.
+"""Fifty representative operators, forward and backward, once each, and two of them again with long rows, for which
+there are kernels of our own: what scripts/sanitize_gpu.sh runs under NVIDIA's compute-sanitizer. On CPU it runs too,
+which says that the list is good.
 
     python scripts/sanitize_ops.py --device GPU
 """
@@ -32,6 +33,7 @@ X, Y, SQUARE = tensor(33, 17), tensor(33, 17), tensor(12, 12)
 IMAGE, KERNEL, VOLUME = tensor(2, 4, 16, 16), tensor(6, 4, 3, 3), tensor(1, 2, 6, 6, 6)
 SCALE, SHIFT = tensor(17), tensor(17)
 GRID = ms.Tensor(RNG.uniform(-1, 1, (2, 8, 8, 2)).astype(np.float32))
+LONG_ROWS = tensor(3, 4096)
 ROWS, CLASSES, MASK = integers(33, 20), integers(17, 33), ms.Tensor(RNG.random((33, 17)) > 0.5)
 
 # A function of the tensors after it. It is differentiated with respect to the first, where that has a gradient.
@@ -59,6 +61,7 @@ CALLS: list[tuple[str, Callable[..., Any], tuple[ms.Tensor, ...]]] = [
     ("cumprod", lambda x: aten.cumprod(x, 1), (X,)),
     ("prod", lambda x: aten.prod(x, 1), (X,)),
     ("softmax", lambda x: aten.softmax(x, -1), (X,)),
+    ("softmax, long rows", lambda x: aten.softmax(x, -1), (LONG_ROWS,)),
     ("log_softmax", lambda x: aten.log_softmax(x, -1), (X,)),
     ("layer_norm", lambda x, w, b: aten.layer_norm(x, [17], w, b), (X, SCALE, SHIFT)),
     ("group_norm", lambda x: aten.group_norm(x, 2), (IMAGE,)),
@@ -76,6 +79,7 @@ CALLS: list[tuple[str, Callable[..., Any], tuple[ms.Tensor, ...]]] = [
     ("addmm", lambda x, y, z: aten.addmm(x, y, z), (SQUARE, SQUARE, SQUARE)),
     ("linalg_inv_ex", lambda x: aten.linalg_inv_ex(x)[0], (SQUARE,)),
     ("sort", lambda x: aten.sort(x)[0], (X,)),
+    ("sort, long rows", lambda x: aten.sort(x)[0], (LONG_ROWS,)),
     ("topk", lambda x: aten.topk(x, 5)[0], (X,)),
     ("gather", lambda x, i: aten.gather(x, 0, i), (X, integers(33, 10, 17))),
     ("index_select", lambda x, i: aten.index_select(x, 0, i), (X, ROWS)),
@@ -98,7 +102,7 @@ def main() -> None:
         value, gradient = ms.value_and_grad(call)(*tensors)
         if not (np.isfinite(value.asnumpy()).all() and gradient.shape == tensors[0].shape):
             raise RuntimeError(f"{name}: the result or its gradient is wrong")
-    print(f"{len(CALLS)} operators ran, forward and backward")
+    print(f"{len(CALLS)} calls ran, forward and backward")
 
 
 if __name__ == "__main__":

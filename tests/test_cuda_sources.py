@@ -50,15 +50,30 @@ def test_every_cuda_shim_is_written_and_compiles(operators: list[model.Operator]
 
 
 def test_the_kernels_that_shims_call_past_the_function_are_in_pytorch(tmp_path: pathlib.Path) -> None:
-    libraries = [f"-L{ROOT / 'bridge' / 'lib'}", "-lms_ext", f"-L{TORCH / 'lib'}", "-ltorch_cpu", "-lc10"]
-    target = ["-shared", "-fPIC", "-Wl,--no-undefined", "-o", str(tmp_path / "kernels.so")]
-    assert errors(ROOT / "ms_ext" / "cuda_kernels.cu", *target, *libraries) == ""
+    built = tmp_path / "kernels.o"
+    assert errors(ROOT / "ms_ext" / "cuda_kernels.cu", "-c", "-o", str(built)) == ""
+    wanted = {name for name in symbols("--undefined-only", built) if name.startswith("at::")}
+    assert {"at::native::LayerNormKernel", "at::native::sort_stub"} <= wanted
+    assert wanted <= symbols("--defined-only", "--dynamic", TORCH / "lib" / "libtorch_cpu.so")
+
+
+def symbols(*arguments: str | pathlib.Path) -> set[str]:
+    """What nm says; of functions the names without the arguments."""
+    listing = subprocess.run(["nm", "--demangle", "--format=just-symbols", *map(str, arguments)],
+                             capture_output=True, text=True, check=True).stdout
+    return {line.partition("(")[0] for line in listing.splitlines()}
+
+
+def test_the_sources_that_need_no_cuda_compile() -> None:
+    for name in ("row_softmax.cu", "row_sort.cu"):
+        assert errors(ROOT / "ms_ext" / name) == ""
 
 
 @pytest.mark.skipif(build.cuda_headers() is None, reason="it needs CUDA's own headers, which the CUDA toolkit brings")
-def test_the_launch_compiles() -> None:
+@pytest.mark.parametrize("name", ["cuda.cu", "device_code.cu"])
+def test_the_launch_compiles(name: str) -> None:
     # A CPU build of PyTorch comes without the header that says how its CUDA part was configured.
-    assert errors(ROOT / "ms_ext" / "cuda.cu", "-fsyntax-only", "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE",
+    assert errors(ROOT / "ms_ext" / name, "-fsyntax-only", "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE",
                   "-isystem", str(build.cuda_headers())) == ""
 
 

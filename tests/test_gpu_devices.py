@@ -57,6 +57,9 @@ def main() -> None:
     np.testing.assert_array_equal(aten.nonzero(x > 0).asnumpy(), wanted.cpu().numpy())
     wanted = torch.ops.aten.leaky_relu(torch.tensor(X), 0.1)
     np.testing.assert_array_equal(aten.leaky_relu.on_cpu(x, 0.1).asnumpy(), wanted.numpy())
+    long_rows = np.random.default_rng(1).standard_normal((5, 4096)).astype(np.float32)
+    wanted = torch.ops.aten.softmax(torch.tensor(long_rows, device="cuda:1"), -1)
+    np.testing.assert_array_equal(aten.softmax(ms.Tensor(long_rows), -1).asnumpy(), wanted.cpu().numpy())
     with pytest.raises(ValueError, match="cuda:0 is not MindSpore's device, which is cuda:1"):
         aten.zeros([2], device="cuda:0")
     assert torch.cuda.memory_allocated(0) == 0
