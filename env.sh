@@ -83,6 +83,7 @@ bridge_announce() {
 bridge_setup_gpu() {
   local python
   if ! python=$(bridge_python) || ! "$python" -c 'import mindspore, torch; assert torch.version.cuda' 2>/dev/null; then
+    BRIDGE_BUILD_REQUIREMENTS+=('nvidia-cuda-crt==13.0.*') # PyTorch brings CUDA's other headers, of the same release
     bridge_setup "$@"
     return
   fi

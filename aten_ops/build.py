@@ -22,6 +22,7 @@ import torch
 
 ROOT = pathlib.Path(__file__).parent.parent
 TORCH = pathlib.Path(torch.__file__).parent
+CUDA = pathlib.Path("/usr/local/cuda")  # where its toolkit is unless CUDA_HOME says otherwise
 # Found without importing it, which takes seconds.
 MINDSPORE = pathlib.Path(str(importlib.metadata.distribution("mindspore").locate_file("mindspore")))
 MINDSPORES_ABI = ("aot_extra.cpp", "launch_error.cpp")  # these talk to MindSpore with C++ strings, in its old ABI
@@ -45,20 +46,26 @@ def _write_if_changed(path: pathlib.Path, text: str) -> None:
         path.write_text(text)
 
 
-def cuda_headers() -> pathlib.Path | None:
-    """The folder of CUDA's headers: the toolkit's, or those that pip installed with PyTorch."""
-    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+def cuda_headers() -> list[pathlib.Path]:
+    """The folders of CUDA's headers: the toolkit's, or those that pip installed. Empty if some are missing."""
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), CUDA]
     folders = [pathlib.Path(home) / "include" for home in homes if home]
     folders += sorted((TORCH.parent / "nvidia").glob("*/include"))
-    return next((folder for folder in folders if (folder / "cuda_runtime_api.h").exists()), None)
+    found = []
+    for header in ("cuda_runtime.h", "crt/host_config.h"):  # pip has them in two packages
+        folder = next((folder for folder in folders if (folder / header).exists()), None)
+        if folder is None:
+            return []
+        found.append(folder)
+    return sorted(set(found))
 
 
 def why_no_cuda() -> str:
     """Why the CUDA set is not built here; empty if it is."""
     if torch.version.cuda is None:
         return f"PyTorch {torch.__version__} is a CPU build"
-    if cuda_headers() is None:
-        return "there are no CUDA headers (cuda_runtime_api.h) in CUDA_HOME or /usr/local/cuda"
+    if not cuda_headers():
+        return "CUDA's headers are missing: install its toolkit (or pip's nvidia-cuda-crt), or set CUDA_HOME"
     if not torch.cuda.is_available():
         return "PyTorch sees no GPU"
     return ""
@@ -129,7 +136,7 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
     lines.extend(_pynative_module(pynative, objects))
     library("libaten_cpu.so", sorted(generated.glob("*.cpp")), f"-lms_ext {complete}", "libms_ext.so")
     if with_cuda:
-        flags = f" -DMS_EXT_CUDA -isystem {cuda_headers()}"
+        flags = "".join([" -DMS_EXT_CUDA", *(f" -isystem {folder}" for folder in cuda_headers())])
         cuda = "-lms_ext -ltorch_cuda -lc10_cuda"  # which bring the CUDA runtime
         sources = [*sorted(ms_ext.glob("*.cu")), ms_ext / "gradient.cpp"]
         library("libms_ext_cuda.so", sources, cuda, "libms_ext.so", flags)

@@ -69,12 +69,37 @@ def test_the_sources_that_need_no_cuda_compile() -> None:
         assert errors(ROOT / "ms_ext" / name) == ""
 
 
-@pytest.mark.skipif(build.cuda_headers() is None, reason="it needs CUDA's own headers, which the CUDA toolkit brings")
+@pytest.mark.skipif(not build.cuda_headers(), reason="it needs CUDA's own headers, which the CUDA toolkit brings")
 @pytest.mark.parametrize("name", ["cuda.cu", "device_code.cu"])
 def test_the_launch_compiles(name: str) -> None:
     # A CPU build of PyTorch comes without the header that says how its CUDA part was configured.
-    assert errors(ROOT / "ms_ext" / name, "-fsyntax-only", "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE",
-                  "-isystem", str(build.cuda_headers())) == ""
+    headers = [part for folder in build.cuda_headers() for part in ("-isystem", str(folder))]
+    flags = ["-fsyntax-only", "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE", *headers]
+    assert errors(ROOT / "ms_ext" / name, *flags) == ""
+
+
+def test_cuda_headers_are_the_toolkits_or_pips(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    def write(*headers: str) -> None:
+        for header in headers:
+            (tmp_path / header).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / header).touch()
+
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.setattr(build, "CUDA", tmp_path / "cuda")
+    monkeypatch.setattr(build, "TORCH", tmp_path / "site-packages" / "torch")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    pips = tmp_path / "site-packages" / "nvidia"
+    write("site-packages/nvidia/runtime/include/cuda_runtime.h")
+    assert build.cuda_headers() == []
+    assert build.why_no_cuda().startswith("CUDA's headers are missing")
+    write("site-packages/nvidia/nvcc/include/crt/host_config.h")
+    assert build.cuda_headers() == [pips / "nvcc" / "include", pips / "runtime" / "include"]
+    write("cuda/include/cuda_runtime.h", "cuda/include/crt/host_config.h")
+    assert build.cuda_headers() == [tmp_path / "cuda" / "include"]
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+    write("home/include/cuda_runtime.h", "home/include/crt/host_config.h")
+    assert build.cuda_headers() == [tmp_path / "home" / "include"]
 
 
 def test_operators_that_only_cuda_has_are_found(operators: list[model.Operator]) -> None:
