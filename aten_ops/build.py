@@ -65,7 +65,7 @@ def why_no_cuda() -> str:
     if torch.version.cuda is None:
         return f"PyTorch {torch.__version__} is a CPU build"
     if not cuda_headers():
-        return "CUDA's headers are missing: install its toolkit (or pip's nvidia-cuda-crt), or set CUDA_HOME"
+        return "CUDA's headers are missing: install its toolkit (CUDA 13: pip has nvidia-cuda-crt), or set CUDA_HOME"
     if not torch.cuda.is_available():
         return "PyTorch sees no GPU"
     return ""

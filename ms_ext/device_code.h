@@ -17,7 +17,8 @@ class DeviceCode {
   DeviceCode(const char *name, const char *source, std::vector<std::string> macros = {})
       : name_(name), source_(source), macros_(std::move(macros)) {}
 
-  // Launches on the current device and stream. Returns false where the NVRTC at hand does not know the GPU.
+  // Launches on the current device and stream. Returns false where the NVRTC at hand does not know the GPU; throws
+  // c10::Error if compiling or launching fails.
   template <typename... Arguments>
   bool launch(int64_t blocks, int threads, Arguments... arguments) {
     void *pointers[] = {&arguments...};

@@ -12,7 +12,8 @@ bool softmax(const at::Tensor &self, int64_t dim, const at::Tensor &result);
 // sort along the last dimension, from 2,049 to 4,096 numbers.
 bool sort(const at::Tensor &self, int64_t dim, bool descending, const at::Tensor &values, const at::Tensor &indices);
 
-// Whether `dim` is the last dimension of a contiguous float32 tensor, and how long that is.
+// Whether `dim` is the last dimension of a contiguous float32 tensor, there are rows, and they are no shorter and no
+// longer than this.
 inline bool are_rows_of_floats(const at::Tensor &tensor, int64_t dim, int64_t shortest, int64_t longest) {
   if (tensor.scalar_type() != at::kFloat || tensor.dim() == 0 || (dim != -1 && dim != tensor.dim() - 1)) return false;
   const int64_t length = tensor.size(-1);
