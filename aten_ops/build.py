@@ -28,6 +28,8 @@ MINDSPORE = pathlib.Path(str(importlib.metadata.distribution("mindspore").locate
 MINDSPORES_ABI = ("aot_extra.cpp", "launch_error.cpp")  # these talk to MindSpore with C++ strings, in its old ABI
 # By its file: where g++ falls back to its static one, the process has two, and numbers in error messages end it.
 CXX_LIBRARY = "-l:libstdc++.so.6"
+# Modules share their types if they were compiled with pybind11 and the C++ ABI of this name: MindSpore's releases were.
+MINDSPORES_PYBIND_ABI = "_cxxabi1013"
 MINDSPORE_INCLUDES = (
     "third_party", "third_party/robin_hood_hashing", "third_party/securec/include", "mindspore/include",
     "mindspore/core/include", "mindspore/core/mindrt/include", "mindspore/core/mindrt", "mindspore/ops",
@@ -131,9 +133,9 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
 
     ms_ext = ROOT / "ms_ext"
     complete = "-Wl,--no-undefined"
-    pynative = ms_ext / "pynative.cpp"
-    library("libms_ext.so", sorted(set(ms_ext.glob("*.cpp")) - {pynative}), complete)
-    lines.extend(_pynative_module(pynative, objects))
+    for_mindspore = [ms_ext / "graph_call.cpp", ms_ext / "pynative.cpp"]
+    library("libms_ext.so", sorted(set(ms_ext.glob("*.cpp")) - set(for_mindspore)), complete)
+    lines.extend(_pynative_module(for_mindspore, objects))
     library("libaten_cpu.so", sorted(generated.glob("*.cpp")), f"-lms_ext {complete}", "libms_ext.so")
     if with_cuda:
         flags = "".join([" -DMS_EXT_CUDA", *(f" -isystem {folder}" for folder in cuda_headers())])
@@ -145,22 +147,29 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
     return "\n".join(lines) + "\n"
 
 
-def _pynative_module(source: pathlib.Path, objects: pathlib.Path) -> list[str]:
+def _pynative_module(sources: list[pathlib.Path], objects: pathlib.Path) -> list[str]:
     """A Python module against MindSpore, by the headers and libraries that its CustomOpBuilder uses."""
     include = MINDSPORE / "include"
+    ms_ext = sources[0].parent
     folders = [MINDSPORE, include, *(include / folder for folder in MINDSPORE_INCLUDES), sysconfig.get_path("include")]
-    libraries = ("core", "ms_backend", "pynative", "pyboost", "runtime_pipeline", "runtime_utils")
-    built = objects / "pynative" / "pynative.o"
-    return [
-        f"build {built}: compile {source}",
-        f"  includes = -I{source.parent} -I{source.parent / 'mindspore'} {' '.join(f'-isystem {f}' for f in folders)}",
-        "  flags = -std=c++17 -O2 -fPIC -w -D_GLIBCXX_USE_CXX11_ABI=0 -DENABLE_FAST_HASH_TABLE=1",
+    libraries = (
+        "common", "core", "frontend", "ms_backend", "pynative", "pyboost", "runtime_pipeline", "runtime_utils",
+    )  # fmt: skip
+    lines = [
         "rule module",
         f"  command = $cxx -shared $in -o $out {CXX_LIBRARY} -L{MINDSPORE / 'lib'} "
         + " ".join(f"-lmindspore_{name}" for name in libraries),
         "  description = link $out",
-        f"build {objects / '_pynative.so'}: module {built}",
     ]
+    built = [objects / "pynative" / f"{source.stem}.o" for source in sources]
+    for source, target in zip(sources, built, strict=True):
+        lines += [
+            f"build {target}: compile {source}",
+            f"  includes = -I{ms_ext} -I{ms_ext / 'mindspore'} {' '.join(f'-isystem {f}' for f in folders)}",
+            "  flags = -std=c++17 -O2 -fPIC -w -D_GLIBCXX_USE_CXX11_ABI=0 -DENABLE_FAST_HASH_TABLE=1 "
+            f"-DPYBIND11_BUILD_ABI='\"{MINDSPORES_PYBIND_ABI}\"'",
+        ]
+    return [*lines, f"build {objects / '_pynative.so'}: module {' '.join(map(str, built))}"]
 
 
 def compile_libraries(
