@@ -84,7 +84,7 @@ class Binder:
         self.check_numbers_fit(values)
         pairs = zip(values, self.schema.arguments, strict=True)
         encoded = [value for value, argument in pairs if argument.base not in ("Generator", "Device")]
-        text = "".join(map(encode, encoded)) + (RANDOM_MARK if self.schema.redraws else "")
+        text = RANDOM_MARK * self.schema.redraws + "".join(map(encode, encoded))
         return Bound(self.schema, self.tensors, text, not self.reads_data)
 
     def assign(self) -> list[tuple[Argument, Any, int | None]]:

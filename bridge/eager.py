@@ -95,7 +95,7 @@ def call(bound: Bound, device: str) -> Any:
     if not (flat(results) and op.dispatched and (device == "GPU" or (recorded and op.differentiable))):
         return _to_mindspore(results)
     if state is not None:
-        text += RANDOM_MARK
+        text = RANDOM_MARK + text
         tensors.append(from_torch(state))
     return _compute_again(op.name, text, device, tensors, results)
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from bridge import devices, dtypes, gradient, layouts
-from bridge.encoding import RANDOM_MARK, Slot, decode
+from bridge.encoding import Slot, decode, redraws
 from bridge.schema import Schema, label, schema
 
 # (shape, PyTorch dtype) of an input or output.
@@ -73,7 +73,7 @@ def _run(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[
     if op.backward is not None and op.backward["uses_results"]:
         layouts.record(op.name, text, [shape for shape, _ in inputs], found)
     results = [(tuple(t.shape), t.dtype) for t in found]
-    if text.endswith(RANDOM_MARK):
+    if redraws(text):
         results.append((tuple(torch.get_rng_state().shape), torch.uint8))
     return tuple(results)
 

@@ -13,7 +13,7 @@ from mindspore.ops.primitive import _run_op
 
 from bridge import bprops, devices, direct, dtypes, gradient, graph, layouts
 from bridge.devices import LIBRARIES
-from bridge.encoding import RANDOM_MARK
+from bridge.encoding import redraws
 from bridge.gradient import Level
 from bridge.graph_calls import Call, Item, graph_call
 from bridge.infer import Spec, infer_unknown
@@ -87,7 +87,7 @@ class Kernel(ops.Custom):
             self.add_prim_attr("multi_output", not single)
         self._inferred: dict[Any, dict[str, Any]] = {}
         self.function = function
-        self.draws = text.endswith(RANDOM_MARK)
+        self.draws = False  # whether it uses PyTorch's generator, which the caller may use next
         self.has_direct = device == devices.target() and input_dtypes is None and direct.is_built()
 
     def differentiate_by(self, inputs: int, bprop: Any) -> None:
@@ -164,7 +164,7 @@ class ATen(Kernel):
         self.has_direct = self.has_direct and not op.reads_attributes
         self.composite = op.gradient == "composite"
         self.aliases: dict[Any, Any] = {}  # by shapes and dtypes, for a composite (bridge/operator.py)
-        inputs = gradient.op_inputs(text) - text.endswith(RANDOM_MARK)
+        inputs = gradient.op_inputs(text) - redraws(text)
         for key, value in op.attributes(text).items():
             self.add_prim_attr(key, value)
         differentiate = op.bprop(text, device) or Differentiate(name, text, device, redraws=op.redraws)
@@ -198,6 +198,7 @@ class Gradient(Kernel):
             "name": name, "text": text, "device": device, "outputs": outputs, "asked": asked, "inputs": inputs,
             "input_dtypes": input_dtypes,
         }  # fmt: skip
+        self.draws = redraws(text)
         self.differentiate_by(inputs, Differentiate(name, text, device, outputs, asked))
 
 
@@ -216,6 +217,7 @@ class Shaped(Kernel):
         super().__init__(name, kernel_text, f"{SHARED[device]}:aten_gradient", device, False, None)
         self.init_attrs = {"name": name, "text": text, "device": device, "inputs": inputs, "results": results}
         self.add_prim_attr("aten_results", repr(results))
+        self.draws = redraws(text)
         self.results = results
         self.differentiate_by(inputs, Differentiate(name, text, device))
 
