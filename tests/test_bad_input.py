@@ -63,6 +63,13 @@ AT_THE_CALL: list[Row] = [
     ("a list in a list of tensors", lambda: aten.cat([[X]]), TypeError, ["cat", "list of (list"]),
     ("no tensor in the list", lambda: aten.cat([]), ValueError, ["cat", "non-empty list"]),
     ("a list that holds itself", lambda: aten.cat(ENDLESS), RuntimeError, ["recursion"]),
+    ("tensors in the place of their list", lambda: aten.cat(X, X), TypeError, ["in a list: cat(list"]),
+    ("tensors past a list of one overload", lambda: aten.einsum("ij,jk", X, Y), TypeError,
+     ["takes 2 positional", "in a list: einsum(str, list of (Tensor, Tensor))"]),
+    ("tensors and a number for a list", lambda: aten.stack(X, X, 1), TypeError,
+     ["in a list: stack(list of (Tensor, Tensor), int)"]),
+    ("tensors for a list whose items may be None", lambda: aten.index(X, INTS, INTS), TypeError,
+     ["index", "in a list: index(Tensor, list of (Tensor, Tensor))"]),
     # Arity and names
     ("no argument at all", lambda: aten.leaky_relu(), TypeError, ["leaky_relu", "missing", "'self'"]),
     ("a missing argument", lambda: aten.mm(X), TypeError, ["mm", "missing 1", "'mat2'"]),
