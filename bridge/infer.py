@@ -136,6 +136,10 @@ def infer_unknown(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -
     """`infer` for graph mode, where dimensions may be unknown (-1) and so may the rank (a single -2).
 
     What cannot be told from the known dimensions is unknown in the results too.
+
+    Raises:
+        ValueError: how many results there are cannot be told.
+        Exception: what `infer` raises.
     """
     if all(size >= 0 for shape, _ in inputs for size in shape):
         return infer(name, text, device, inputs)
@@ -144,6 +148,8 @@ def infer_unknown(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -
     first, second = (
         infer(name, text, device, tuple((_filled(shape, n), dtype) for shape, dtype in inputs)) for n in _STAND_INS
     )
+    if len(first) != len(second):
+        raise ValueError(f"{label(name)}: how many results it has follows from the size of a dimension that is unknown")
     return tuple(
         (_common_shape(one, other), dtype)
         for (one, dtype), (other, _) in zip(first, second, strict=True)

@@ -393,3 +393,18 @@ def test_number_known_only_at_run_time_is_an_error_and_not_a_default() -> None:
     with pytest.raises((TypeError, RuntimeError)):
         ms.jit(graph_number_known_only_at_run_time)(X, ms.mutable(0))
     check_that_a_good_call_works()
+
+
+class SplitsAnUnknownDimension(ms.nn.Cell):
+    @ms.jit
+    def construct(self, x):
+        return aten.split(x, 1, 0)
+
+
+def test_results_that_an_unknown_size_counts_are_refused_in_plain_words() -> None:
+    net = SplitsAnUnknownDimension()
+    net.set_inputs(ms.Tensor(shape=[None, 3], dtype=ms.float32))
+    with pytest.raises(RuntimeError) as caught:
+        net(X)
+    check_message(caught.value, ["aten.split.Tensor", "how many results", "size of a dimension that is unknown"])
+    check_that_a_good_call_works()
