@@ -262,6 +262,25 @@ def test_most_of_the_grid_is_compared_and_not_refused() -> None:
     assert taken == len(OPERATORS)
 
 
+# Calls for which PyTorch's own inference tells another dtype than its kernel has.
+VECTOR, HALF = torch.ones(6), torch.arange(18).reshape(1, 6, 3).to(torch.float16)
+MIXED: dict[str, tuple[Call, list[torch.Tensor]]] = {
+    "addr of a float64 number": (lambda op, *x: op.addr(*x), [torch.tensor(0.1, dtype=torch.float64), VECTOR, VECTOR]),
+    "block_diag of a float64 number": (
+        lambda op, *x: op.block_diag(list(x)), [VECTOR, torch.tensor(0.1, dtype=torch.float64)]),
+    "native_group_norm of float16 with float32 weights": (
+        lambda op, *x: op.native_group_norm(*x, 1, 6, 3, 2, 1e-5), [HALF, VECTOR, VECTOR]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MIXED)
+def test_mixed_dtypes(case: str) -> None:
+    call, inputs = MIXED[case]
+    results = tensors(call(aten, *map(from_torch, inputs)))
+    for result, expected in zip(results, tensors(call(torch.ops.aten, *inputs)), strict=True):
+        check_same(result, expected)
+
+
 # The same in graph mode, which cannot be handed bridge.aten as a value.
 @ms.jit
 def graph_leaky_relu(x):
