@@ -23,13 +23,18 @@ WRONG_ON_META = {
     "_native_batch_norm_legit_no_training", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only",
     "_batch_norm_with_update_functional", "_foreach_pow", "_weight_norm_interface", "_autocast_to_reduced_precision",
     "_autocast_to_full_precision", "log_sigmoid_forward", "native_layer_norm", "_linalg_svd", "_make_dep_token",
-    "addr", "block_diag", "native_group_norm", "linspace.Scalar_Tensor", "linspace.Tensor_Scalar",
-    "linspace.Tensor_Tensor", "logspace.Scalar_Tensor", "logspace.Tensor_Scalar", "logspace.Tensor_Tensor",
+    "linspace.Scalar_Tensor", "linspace.Tensor_Scalar", "linspace.Tensor_Tensor", "logspace.Scalar_Tensor",
+    "logspace.Tensor_Scalar", "logspace.Tensor_Tensor",
 }  # fmt: skip
 
-# Operators whose kernels read memory that is not there when statistics are of the wrong size: nobody may ask these what
-# is wrong.
-UNCHECKED = {"native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training"}
+# Those whose meta kernels give a wrong dtype if the inputs have several.
+WRONG_ON_META_IF_MIXED = {
+    "addr", "block_diag", "huber_loss", "native_group_norm", "normal.Tensor_Tensor", "soft_margin_loss",
+}  # fmt: skip
+
+# Operators whose kernels read memory that is not there when they get what their meta kernels refuse: nobody may ask
+# these kernels what is wrong.
+UNCHECKED = {"_chunk_cat", "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training"}
 
 # A kernel is asked what is wrong with a call if the call has at most so many elements: in its tensors, and in a tensor
 # whose sizes are all of its ints.
@@ -118,12 +123,19 @@ def _infer_aten(op: Schema, text: str, inputs: tuple[Spec, ...], real: str) -> t
     except Exception as error:
         if "data is not allocated yet" in str(error):  # a composite that reads values
             return _run(op, text, inputs, real)
-        if isinstance(error, _Refusal) or not _may_ask_kernel(op, text, inputs):
+        needs_data = "meta tensor" in str(error) or "on meta" in str(error)  # zeros would give any answer
+        if needs_data or isinstance(error, _Refusal) or not _may_ask_kernel(op, text, inputs):
             raise
         return _ask_kernel(op, text, inputs, real)
-    if op.packet in WRONG_ON_META or op.name in WRONG_ON_META or _has_no_data(inputs, found):
+    if _is_wrong_on_meta(op, inputs) or _has_no_data(inputs, found):
         return _run(op, text, inputs, real)
     return found
+
+
+def _is_wrong_on_meta(op: Schema, inputs: tuple[Spec, ...]) -> bool:
+    names = {op.packet, op.name}
+    mixed = len({dtype for _, dtype in inputs}) > 1
+    return not names.isdisjoint(WRONG_ON_META) or (mixed and not names.isdisjoint(WRONG_ON_META_IF_MIXED))
 
 
 def _ask_kernel(op: Schema, text: str, inputs: tuple[Spec, ...], real: str) -> tuple[Spec, ...]:
@@ -149,7 +161,8 @@ def _may_ask_kernel(op: Schema, text: str, inputs: tuple[Spec, ...]) -> bool:
     values = decode(text)
     rank = max((len(shape) for shape, _ in inputs), default=0)
     for argument, value in zip(given, values, strict=True):
-        if argument.size and isinstance(value, list) and len(value) != argument.size:
+        fixed = (argument.size or 1) > 1  # int[1] is a list of any length, for which one int may stand
+        if fixed and isinstance(value, list) and len(value) != argument.size and value != argument.default:
             return False
         if argument.name.startswith("dim") and any(number not in range(-rank, max(rank, 1)) for number in _ints(value)):
             return False
