@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bridge import devices, dtypes
-from bridge.encoding import RANDOM_MARK, Slot, Wrapped, encode
+from bridge.encoding import RANDOM_MARK, Size, Slot, Wrapped, encode
 from bridge.schema import Argument, Schema
 
 _LAYOUTS = {torch.strided: "strided"}
@@ -27,6 +27,25 @@ _INT64 = range(-(2**63), 2**63)
 
 class TensorMark:
     """Stands for a tensor whose data is not at hand: in graph mode, at compile time."""
+
+
+class NumberMark:
+    """Stands for a number that is known only when the graph runs.
+
+    Args:
+        type: MindSpore's name of its type: "Int64", "Float32", "Bool", ...
+    """
+
+    def __init__(self, type: str) -> None:
+        self.type = type
+
+    def as_tensor(self) -> TensorMark:
+        """A tensor of no dimensions that holds it."""
+        raise NotImplementedError
+
+    def as_length(self) -> TensorMark:
+        """A tensor of that length, without elements."""
+        raise NotImplementedError
 
 
 @dataclass
@@ -58,6 +77,8 @@ def _describe(value: Any) -> str:
         return "torch.Tensor (convert it with mindspore.Tensor.from_numpy)"
     if isinstance(value, np.ndarray):
         return "numpy.ndarray (convert it with mindspore.Tensor)"
+    if isinstance(value, NumberMark):
+        return f"{value.type} that is known only when the graph runs"
     if isinstance(value, (ms.COOTensor, ms.CSRTensor, ms.RowTensor)):
         return f"{type(value).__name__} (sparse tensors are not supported)"
     return type(value).__name__
@@ -149,10 +170,22 @@ class Binder:
         """The Python number in a NumPy scalar or in a 0-d tensor, else the value itself."""
         if isinstance(value, np.generic):
             return value.item()
+        if isinstance(value, NumberMark):
+            return self.unknown(value)
         if isinstance(value, ms.Tensor) and value.ndim == 0:
             self.reads_data = True
             return value.item()
         return value
+
+    def unknown(self, value: NumberMark) -> Size:
+        """The place of an int that is known only when the graph runs."""
+        if not value.type.startswith("Int") or not self.schema.is_aten:
+            raise TypeError(
+                f"{self.schema.packet}(): in graph mode, an argument that is no tensor has to be a constant or, if it is an "
+                f"int of an ATen operator, may come from a shape; this one is {value.type}, known only when the graph runs"
+            )
+        self.tensors.append(value.as_length())
+        return Size(len(self.tensors) - 1)
 
     # One converter for each base type. They raise an empty Mismatch, which `value` completes, or a whole one.
 
@@ -160,14 +193,16 @@ class Binder:
         if _is_tensor(value):
             self.tensors.append(value)
             return Slot(len(self.tensors) - 1)
+        if isinstance(value, NumberMark) and torch._C._should_allow_numbers_as_tensors(self.schema.packet):
+            return self.tensor(value.as_tensor())
         is_number = isinstance(value, (numbers.Number, np.generic))
         if is_number and torch._C._should_allow_numbers_as_tensors(self.schema.packet):
             return Wrapped(self.number(value))
         raise Mismatch
 
-    def number(self, value: Any) -> bool | int | float | complex:
+    def number(self, value: Any) -> bool | int | float | complex | Size:
         value = self.number_in(value)
-        if isinstance(value, (bool, float, complex)):
+        if isinstance(value, (bool, float, complex, Size)):
             return value
         if not _is_int(value):
             raise Mismatch
@@ -175,8 +210,10 @@ class Binder:
             raise OverflowError(f"{self.schema.packet}(): {value} does not fit into 64 bits")
         return int(value)
 
-    def integer(self, value: Any) -> int:
+    def integer(self, value: Any) -> int | Size:
         value = self.number_in(value)
+        if isinstance(value, Size):
+            return value
         if not _is_int(value):
             raise Mismatch
         if value not in _INT64:
@@ -273,7 +310,7 @@ def _packed(args: Sequence[Any]) -> tuple[Any, ...] | None:
     """`permute(x, 0, 1)` as `permute(x, [0, 1])`: PyTorch takes a last list of ints unpacked."""
     first = next((i for i, a in enumerate(args) if not _is_tensor(a)), len(args))
     sizes = args[first:]
-    if sizes and all(map(_is_int, sizes)):
+    if sizes and all(_is_int(size) or isinstance(size, NumberMark) for size in sizes):
         return (*args[:first], list(sizes))
     return None
 

@@ -17,6 +17,13 @@ class Slot:
         self.position = position
 
 
+class Size(Slot):
+    """Stands for an int that is known only when a graph runs: the length of the tensor input at `position`, which is
+    passed for this alone."""
+
+    __slots__ = ()
+
+
 # In front of an overload's text: the kernel has one more tensor, the state of the generator before the draw.
 RANDOM_MARK = "R"
 
@@ -45,7 +52,7 @@ def encode(value: Any) -> str:
     if value is None:
         return "N"
     if isinstance(value, Slot):
-        return "T"
+        return "V" if isinstance(value, Size) else "T"
     if isinstance(value, str):
         return f"s{len(value.encode())}:{value}"
     if isinstance(value, list):
@@ -90,9 +97,9 @@ class Reader:
         self.position += 1
         if tag == b"N":
             return None
-        if tag == b"T":
+        if tag in (b"T", b"V"):
             self.slots += 1
-            return Slot(self.slots - 1)
+            return (Slot if tag == b"T" else Size)(self.slots - 1)
         if tag == b"W":
             return self.value()
         if tag in (b"i", b"u"):

@@ -13,8 +13,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import mindspore as ms
+from mindspore import ops
+
 from bridge import direct
-from bridge.arguments import TensorMark
+from bridge.arguments import NumberMark, TensorMark
 
 _PACKAGE = str(pathlib.Path(__file__).parent)
 
@@ -34,19 +37,6 @@ class GraphTensor(TensorMark):
         self.dtype = dtype
 
 
-class GraphNumber:
-    """A number, or a tuple of a length, that is known only when the graph runs.
-
-    Args:
-        path: where it is among the arguments.
-        type: MindSpore's name of its type, as in "Int64".
-    """
-
-    def __init__(self, path: tuple[Any, ...], type: str) -> None:
-        self.path = path
-        self.type = type
-
-
 class Call:
     """A call in the graph.
 
@@ -58,6 +48,40 @@ class Call:
     def __init__(self, function: Any, arguments: Sequence[Any]) -> None:
         self.function = function
         self.arguments = arguments
+
+
+class Computed(Call, TensorMark):
+    """A tensor that the graph makes of something else.
+
+    Args:
+        function, arguments: see Call.
+        shape, dtype: see GraphTensor.
+    """
+
+    def __init__(self, function: Any, arguments: Sequence[Any], shape: tuple[int, ...], dtype: Any) -> None:
+        super().__init__(function, arguments)
+        self.shape = shape
+        self.dtype = dtype
+
+
+class GraphNumber(NumberMark):
+    """A number that is known only when the graph runs; or a tuple, if its length is.
+
+    Args:
+        path: where it is among the arguments.
+        type: see NumberMark.
+    """
+
+    def __init__(self, path: tuple[Any, ...], type: str) -> None:
+        super().__init__(type)
+        self.path = path
+
+    def as_tensor(self) -> TensorMark:
+        dtype = getattr(ms, "bool_" if self.type == "Bool" else self.type.lower())
+        return Computed(ops.scalar_to_tensor, [self, dtype], (), dtype)
+
+    def as_length(self) -> TensorMark:
+        return Computed(ops.zeros, [(self, 0), ms.bool_], (-1, 0), ms.bool_)
 
 
 class Item:

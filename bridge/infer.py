@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from bridge import devices, dtypes, gradient, layouts
-from bridge.encoding import Slot, decode, redraws
+from bridge.encoding import Size, Slot, decode, redraws
 from bridge.schema import Schema, label, schema
 
 # (shape, PyTorch dtype) of an input or output.
@@ -43,7 +43,8 @@ _MOST_ELEMENTS = 2**22
 
 def _torch_value(argument: Any, value: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, Slot):
-        return tensors[value.position]
+        tensor = tensors[value.position]
+        return tensor.shape[0] if isinstance(value, Size) else tensor
     if isinstance(value, list):
         return [_torch_value(argument, item, tensors) for item in value]
     if value is None:
@@ -107,7 +108,10 @@ def _check(op: Schema, text: str, tensors: list[torch.Tensor], found: list[torch
         if len(found) != wanted:
             raise _Refusal(f"it has {len(found)} results for these arguments, not the {wanted} of its output_mask")
     if op.packet in ("_reshape_alias", "_reshape_alias_copy"):
-        _, sizes, strides = decode(text)[:3]
+        sizes, strides = (
+            [tensors[item.position].shape[0] if isinstance(item, Size) else item for item in items]
+            for items in decode(text)[1:3]
+        )
         last = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
         if 0 not in sizes and (min(strides, default=0) < 0 or last >= tensors[0].numel()):
             elements = tensors[0].numel()

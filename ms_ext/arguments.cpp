@@ -10,6 +10,16 @@
 
 namespace ms_ext {
 
+Arguments::Arguments(std::string text, std::vector<int64_t> lengths)
+    : text_(std::move(text)), lengths_(std::move(lengths)) {
+  take_random_mark();
+}
+
+int64_t Arguments::take_length() {
+  length_inputs_.push_back(inputs_++);
+  return lengths_.empty() ? 1 : lengths_.at(length_inputs_.size() - 1);
+}
+
 void Arguments::fail(const std::string &why) const {
   throw std::invalid_argument("broken argument text at " + std::to_string(position_) + ": " + why + ": " + text_);
 }
@@ -73,6 +83,10 @@ Arguments &Arguments::operator>>(Tensor &value) {
 }
 
 Arguments &Arguments::operator>>(int64_t &value) {
+  if (take_if('V')) {
+    value = take_length();
+    return *this;
+  }
   expect('i');
   value = std::strtoll(take_until(';').c_str(), nullptr, 10);
   return *this;
@@ -94,6 +108,9 @@ Arguments &Arguments::operator>>(at::Scalar &value) {
   switch (take_tag()) {
     case 'i':
       value = static_cast<int64_t>(std::strtoll(take_until(';').c_str(), nullptr, 10));
+      return *this;
+    case 'V':
+      value = take_length();
       return *this;
     case 'u':
       value = static_cast<uint64_t>(std::strtoull(take_until(';').c_str(), nullptr, 10));

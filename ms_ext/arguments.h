@@ -6,6 +6,7 @@
 //   u12;         int above 2^63               s5:bytes     string; also dtypes, layouts and memory formats, by name
 //   b1;          bool                         [3;<items>   list
 //   d<hex>;      double, its 64 bits          c<hex>,<hex>;  complex, the bits of both parts
+//   V            an int that is the length of the next input tensor, which has no elements (a graph's unknown size)
 //   R            in front of an overload's own text: see take_random_mark
 #pragma once
 
@@ -55,7 +56,8 @@ struct OptionalList {
 
 class Arguments {
  public:
-  explicit Arguments(std::string text) : text_(std::move(text)) { take_random_mark(); }
+  // `lengths` are those of the inputs that V stands for; without them it reads as 1.
+  explicit Arguments(std::string text, std::vector<int64_t> lengths = {});
 
   Arguments &operator>>(Tensor &value);
   Arguments &operator>>(int64_t &value);
@@ -98,6 +100,8 @@ class Arguments {
   // How many input tensors the kernel has: those read so far, and those that follow the arguments' own.
   int inputs() const { return inputs_ + more_inputs_; }
   void expect_more_inputs(int count) { more_inputs_ = count; }
+  // The positions of the inputs whose lengths were read.
+  const std::vector<int> &length_inputs() const { return length_inputs_; }
 
   bool at_end() const { return position_ == text_.size(); }
   // The text that is not read yet.
@@ -114,6 +118,7 @@ class Arguments {
   bool saves_random_state() const { return text_.starts_with('R'); }
 
  private:
+  int64_t take_length();
   char take_tag();
   bool take_if(char tag);
   std::string take_until(char end);
@@ -126,6 +131,8 @@ class Arguments {
   size_t position_ = 0;
   int inputs_ = 0;
   int more_inputs_ = 0;
+  std::vector<int64_t> lengths_;
+  std::vector<int> length_inputs_;
 };
 
 }  // namespace ms_ext

@@ -144,10 +144,35 @@ std::string label(void *extra) {
   return name.find("::") == std::string::npos ? "aten." + name : name;
 }
 
-void finish_init(Kernel *kernel, Arguments &arguments, void *extra) {
+Kernel *Kernel::decode(Make make, std::string text, std::vector<int64_t> lengths) {
+  Arguments arguments(text, std::move(lengths));
+  std::unique_ptr<Kernel> kernel(make(arguments));
   kernel->saves_random_state = arguments.saves_random_state();
   kernel->inputs = arguments.inputs();
-  ms_ext_set_kernel_data(extra, kernel);
+  if (!arguments.length_inputs().empty()) {
+    kernel->lengths_ = std::make_unique<Lengths>();
+    kernel->lengths_->make = make;
+    kernel->lengths_->text = std::move(text);
+    kernel->lengths_->inputs = arguments.length_inputs();
+  }
+  return kernel.release();
+}
+
+std::shared_ptr<const Kernel> Kernel::at(int64_t **shapes) const {
+  if (lengths_ == nullptr) return {std::shared_ptr<const Kernel>(), this};  // owned by its primitive
+  std::vector<int64_t> lengths;
+  for (const int input : lengths_->inputs) lengths.push_back(shapes[input][0]);
+  const std::lock_guard<std::mutex> lock(lengths_->mutex);
+  if (lengths_->kernel == nullptr || lengths_->last != lengths) {
+    lengths_->kernel.reset(decode(lengths_->make, lengths_->text, lengths));
+    lengths_->last = std::move(lengths);
+  }
+  return lengths_->kernel;
+}
+
+int init(void *extra, Kernel::Make make) {
+  ms_ext_set_kernel_data(extra, Kernel::decode(make, read_attribute(extra, "aten_args")));
+  return 0;
 }
 
 namespace {
@@ -175,7 +200,8 @@ void end_team() {
 void launch(c10::Device device, int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,
             void *extra) {
   try {
-    const auto &kernel = static_cast<const Kernel &>(*ms_ext_kernel_data(extra));
+    const auto at_shapes = static_cast<const Kernel &>(*ms_ext_kernel_data(extra)).at(shapes);
+    const Kernel &kernel = *at_shapes;
     // MindSpore differentiates; ATen's own autograd and view tracking would only cost time.
     std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd;
     if (!kernel.uses_autograd) below_autograd.emplace();

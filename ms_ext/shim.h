@@ -11,6 +11,7 @@
 //   MS_EXT_CPU_SHIM(leaky_relu)
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <string>
 #include <tuple>
@@ -108,8 +109,28 @@ class Kernel : public KernelData {
   bool uses_autograd = false;
   bool saves_random_state = false;  // into the last output, for the gradient to draw the same again
   mutable std::once_flag first_launch;
+
+  // The kernel for a launch with these shapes: this one, unless some arguments are lengths of inputs.
+  std::shared_ptr<const Kernel> at(int64_t **shapes) const;
+
+  // Decodes the arguments, from `text` and the lengths of inputs.
+  using Make = Kernel *(*)(Arguments &arguments);
+  static Kernel *decode(Make make, std::string text, std::vector<int64_t> lengths = {});
+
   mutable Turns turns;
   mutable Views views;
+
+ private:
+  // Where arguments are lengths of inputs: what makes a kernel for others, and the last one made.
+  struct Lengths {
+    Make make;
+    std::string text;
+    std::vector<int> inputs;
+    std::mutex mutex;
+    std::vector<int64_t> last;
+    std::shared_ptr<const Kernel> kernel;
+  };
+  std::unique_ptr<Lengths> lengths_;
 };
 
 template <typename Op>
@@ -130,13 +151,11 @@ std::string read_attribute(void *extra, const char *name);
 // What errors call the kernel: "aten.add.Tensor", or a name with a namespace that is not ATen's.
 std::string label(void *extra);
 
-void finish_init(Kernel *kernel, Arguments &arguments, void *extra);
+int init(void *extra, Kernel::Make make);
 
 template <typename Op>
-int init(void *extra) {
-  Arguments arguments(read_attribute(extra, "aten_args"));
-  finish_init(new KernelOf<Op>(arguments), arguments, extra);
-  return 0;
+Kernel *make_kernel(Arguments &arguments) {
+  return new KernelOf<Op>(arguments);
 }
 
 // One launch on `device`, for which the caller has made everything ready. Throws std::runtime_error with the operator's
@@ -154,7 +173,7 @@ int launch_cuda(int nparam, void **params, int *ndims, int64_t **shapes, const c
 // MindSpore finds the functions of an operator by their names.
 #define MS_EXT_SHIM_(op, result, launch)                                                                               \
   extern "C" int aten_##op##Init(int *, int64_t **, const char **, void *extra) {                                      \
-    return ms_ext::init<op##_shim>(extra);                                                                             \
+    return ms_ext::init(extra, ms_ext::make_kernel<op##_shim>);                                                        \
   }                                                                                                                    \
   extern "C" int aten_##op(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream, \
                            void *extra) {                                                                              \
