@@ -149,7 +149,7 @@ def _pynative_module(source: pathlib.Path, objects: pathlib.Path) -> list[str]:
     """A Python module against MindSpore, by the headers and libraries that its CustomOpBuilder uses."""
     include = MINDSPORE / "include"
     folders = [MINDSPORE, include, *(include / folder for folder in MINDSPORE_INCLUDES), sysconfig.get_path("include")]
-    libraries = ("core", "ms_backend", "pynative", "pyboost", "runtime_pipeline", "runtime_utils")
+    libraries = ("common", "core", "ms_backend", "pynative", "pyboost", "runtime_pipeline", "runtime_utils")
     built = objects / "pynative" / "pynative.o"
     return [
         f"build {built}: compile {source}",
