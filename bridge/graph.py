@@ -8,7 +8,7 @@ import ctypes
 from typing import Any
 
 from bridge import dtypes
-from bridge.infer import infer_unknown
+from bridge.infer import check_dtypes, infer_unknown
 
 _Shape = ctypes.POINTER(ctypes.c_int64)
 _INFER = ctypes.CFUNCTYPE(
@@ -32,6 +32,7 @@ def install(library: ctypes.CDLL) -> None:
                 (tuple(shapes[i][: ndims[i]]), dtypes.TORCH_DTYPES[name])
                 for i, name in enumerate(names.decode().split())
             )
+            check_dtypes(op.decode(), args.decode(), device.decode(), inputs)
             for shape, _ in infer_unknown(op.decode(), args.decode(), device.decode(), inputs):
                 library.ms_ext_add_shape(inferred, len(shape), (ctypes.c_int64 * len(shape))(*shape))
         except Exception as error:

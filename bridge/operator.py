@@ -10,8 +10,9 @@ from mindspore.ops._primitive_cache import _get_cache_prim
 from mindspore.ops.functional import isconstant
 from mindspore.ops.primitive import _pynative_executor, constexpr
 
-from bridge import alias, devices, dtypes, eager
+from bridge import alias, devices, direct, dtypes, eager
 from bridge.arguments import Bound, TensorMark, resolve
+from bridge.precision import ONE, PRODUCT, refuse_auto
 from bridge.primitive import ATen, run
 from bridge.results import arrange, places
 from bridge.schema import Schema, label, schema
@@ -126,6 +127,7 @@ class Operator:
             else:
                 marks = (*marks, value if isconstant(value) else _VARIABLE)
         bound = _bind_in_graph(self.name, self.names, self.wants_cpu, marks, names, types)
+        refuse_auto(bound[0], PRODUCT(ONE, ONE).dtype, types)
         shapes = ()
         for tensor in tensors:
             shapes = (*shapes, tensor.shape if isconstant(tensor.shape) else None)
@@ -154,6 +156,8 @@ def _run(primitive: ATen, tensors: list[Any]) -> Any:
     """Call a primitive; while MindSpore records for a gradient, its alias if it has one."""
     if not (primitive.composite and _pynative_executor.grad_flag()):
         return run(primitive, tensors)
+    if direct.has_mixed_precision():
+        tensors = direct.cast(tensors, primitive.amp_name, primitive.kept)
     key = tuple([(x.shape, x.dtype) for x in tensors])
     if key not in primitive.aliases:
         if len(primitive.aliases) >= _MAX_PLANS:
@@ -171,7 +175,11 @@ def _alias(primitive: ATen, key: tuple[Any, ...]) -> Any:
     specs = tuple((shape, dtypes.to_torch(dtype)) for shape, dtype in key)
     device = primitive.aten_device
     part = alias.find(primitive.aten_op, primitive.aten_args, device, specs)
-    return None if part is None else (ATen(part.name, part.text, device), part.inputs, part.result)
+    if part is None:
+        return None
+    inner = ATen(part.name, part.text, device)
+    inner.amp_name = ""  # mixed precision has seen the composite
+    return inner, part.inputs, part.result
 
 
 def _key(values: Any, tensors: list[Any]) -> Any:
