@@ -74,9 +74,26 @@ def graph_call(name: str, plan: Callable[..., Any]) -> Any:
     return _module().GraphCall(name, plan)
 
 
+def has_mixed_precision() -> bool:
+    """Whether `cast` may change anything now."""
+    return is_built() and _module().has_mixed_precision()
+
+
+def cast(tensors: Sequence[Any], amp_name: str, kept: list[int]) -> list[Any]:
+    """The tensors in the dtypes that `Cell.to_float` and `mindspore.amp` ask for, as the short way casts them.
+
+    Args:
+        tensors: the inputs of an operator.
+        amp_name: the operator in the lists of `mindspore.amp`.
+        kept: the positions of those that stay as they are.
+    """
+    return _module().cast(list(tensors), amp_name, kept) if is_built() else list(tensors)
+
+
 def kernel(
-    function: str, device: str, draws: bool, name: str, text: str, single: bool, infer: Infer, bprop: Any
-) -> Callable[[Sequence[Any]], Any]:
+    function: str, device: str, draws: bool, name: str, text: str, single: bool, infer: Infer, bprop: Any,
+    amp_name: str, kept: list[int],
+) -> Callable[[Sequence[Any]], Any]:  # fmt: skip
     """The short way of a primitive, which takes its tensors and gives its results; None if these tensors have to go the
     other way.
 
@@ -85,6 +102,7 @@ def kernel(
         draws: whether it uses PyTorch's generator, which the caller may use next.
         infer: shape and dtype of each result from those of the tensors; raises what the caller shall see.
         bprop: what differentiates the kernel (see bridge.primitive.Kernel).
+        amp_name, kept: see `cast`.
     """
 
     def infer_names(inputs: list[tuple[tuple[int, ...], str]]) -> list[tuple[tuple[int, ...], str]]:
@@ -96,5 +114,6 @@ def kernel(
     # On a GPU, kernels are launched while Python goes on. A CPU has no cores to spare for threads that wait.
     at_once = on_cpu or draws
     return _module().Kernel(
-        path, symbol, on_cpu, at_once, name, text, single, infer_names, bprop.gradients, bprop.uses_results
-    )
+        path, symbol, on_cpu, at_once, name, text, single, infer_names, bprop.gradients, bprop.uses_results,
+        amp_name, kept,
+    )  # fmt: skip

@@ -12,7 +12,7 @@ import mindspore as ms
 import torch
 from mindspore.ops.primitive import _pynative_executor
 
-from bridge import devices, dtypes
+from bridge import devices, direct, dtypes, precision
 from bridge.arguments import Bound
 from bridge.encoding import RANDOM_MARK
 from bridge.infer import flat, renamed, torch_call
@@ -83,9 +83,9 @@ def call(bound: Bound, device: str) -> Any:
 
     Returns its results: tensors, Python values, or a tuple of them.
     """
-    tensors = [tensor.contiguous() for tensor in bound.tensors]
-    _wait()
     op, text = bound.schema, bound.text
+    tensors = [tensor.contiguous() for tensor in _in_precision(bound)]
+    _wait()
     torch_device = devices.torch_name(device)
     state = torch.get_rng_state() if op.random else None
     results = _run(bound, tensors, torch_device)
@@ -98,6 +98,14 @@ def call(bound: Bound, device: str) -> Any:
         text = RANDOM_MARK + text
         tensors.append(from_torch(state))
     return _compute_again(op.name, text, device, tensors, results)
+
+
+def _in_precision(bound: Bound) -> list[ms.Tensor]:
+    """The tensors as mixed precision wants them; it does not ask for that where the results are Python values."""
+    op = bound.schema
+    if not any("Tensor" in result for result in op.results):
+        return bound.tensors
+    return direct.cast(bound.tensors, precision.amp_name(op), precision.kept(op, bound.text))
 
 
 def _wait() -> None:

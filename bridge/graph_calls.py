@@ -37,6 +37,13 @@ class GraphTensor(TensorMark):
         self.dtype = dtype
 
 
+class Argument:
+    """One of the arguments, as a whole."""
+
+    def __init__(self, position: int) -> None:
+        self.path = (position,)
+
+
 class Call:
     """A call in the graph.
 

@@ -223,6 +223,32 @@ def renamed(error: Exception, name: str) -> Exception:
     return kind(f"{label(name)}: {words}")
 
 
+@functools.lru_cache(maxsize=4096)
+def check_dtypes(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> None:
+    """Raise RuntimeError if the kernel refuses these dtypes: floating ones that differ, which meta functions let pass.
+
+    For graph mode, where the kernel itself would say so when the graph runs.
+    """
+    floating = {dtype for _, dtype in inputs if dtype.is_floating_point}
+    if len(floating) < 2 or name.startswith((gradient.PREFIX, gradient.BACKWARD_PREFIX)):
+        return
+    op = schema(name)
+    if not op.dispatched or any(-2 in shape for shape, _ in inputs):
+        return
+    filled = tuple((_filled(shape, _STAND_INS[0]), dtype) for shape, dtype in inputs)
+    try:
+        with torch.no_grad():
+            _run(op, op.operator_text(text), filled, devices.torch_name(device))
+    except RuntimeError as error:
+        if "type" in str(error):  # not what zeros in the place of data may cause
+            raise RuntimeError(f"{renamed(error, name)}; {_CAST_PARAMETERS}") from None
+
+
+_CAST_PARAMETERS = (
+    "in a graph, mixed precision casts what a cell is given, but not the parameters that it passes to a function: cast "
+    "the parameters too"
+)
+
 # What an unknown dimension is taken to be. Two values tell what follows from it; both even and with room for kernels
 # and strides.
 _STAND_INS = (24, 40)

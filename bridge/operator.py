@@ -8,10 +8,10 @@ import mindspore as ms
 import numpy as np
 from mindspore.ops.primitive import _pynative_executor
 
-from bridge import alias, devices, dtypes, eager
+from bridge import alias, devices, direct, dtypes, eager, precision
 from bridge.arguments import Bound, resolve
-from bridge.graph_calls import Call, Item, graph_call
-from bridge.infer import infer_unknown
+from bridge.graph_calls import Argument, Call, Item, graph_call
+from bridge.infer import check_dtypes, infer_unknown
 from bridge.primitive import ATen, graph_primitive, run
 from bridge.results import arrange
 from bridge.schema import Schema, label, schema
@@ -102,15 +102,25 @@ class Operator:
     def _graph_call(self) -> Any:
         return graph_call(self.name, self._plan_in_graph)
 
-    def _plan_in_graph(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """The expression of a call with these arguments (bridge/graph_calls.py)."""
+    def _plan_in_graph(self, args: list[Any], kwargs: dict[str, Any], product: Any = None) -> Any:
+        """The expression of a call with these arguments (bridge/graph_calls.py).
+
+        Args:
+            product: what tells mixed precision (bridge/precision.py), where that may cast.
+        """
         bound = resolve(self.name, self.schemas, args, kwargs)
         op = bound.schema
+        if product is None and precision.is_listed(op):
+            product = Call(precision.PRODUCT, [precision.ONE, precision.ONE])
+            return Call(self._graph_call, [Argument(0), Argument(1), product])
+        if product is not None:
+            bound.tensors = precision.cast_in_graph(op, bound.text, bound.tensors, product.dtype)
         if op.shim is None:
             raise RuntimeError(f"{label(op.name)} works in PyNative mode only: {eager.reason(op)}")
         device = devices.place(op, self.wants_cpu)
         specs = tuple((tensor.shape, dtypes.to_torch(tensor.dtype)) for tensor in bound.tensors)
         results = infer_unknown(op.name, op.kernel_text(bound.text), device, specs)
+        check_dtypes(op.name, op.kernel_text(bound.text), device, specs)
         known = all(size >= 0 for shape, _ in specs for size in shape)
         part = alias.find(op.name, bound.text, device, specs) if known else None
         if part is not None:
@@ -131,6 +141,8 @@ def _run(primitive: ATen, tensors: list[Any]) -> Any:
     """Call a primitive; while MindSpore records for a gradient, its alias if it has one."""
     if not (primitive.composite and _pynative_executor.grad_flag()):
         return run(primitive, tensors)
+    if direct.has_mixed_precision():
+        tensors = direct.cast(tensors, primitive.amp_name, primitive.kept)
     key = tuple([(x.shape, x.dtype) for x in tensors])
     if key not in primitive.aliases:
         if len(primitive.aliases) >= _MAX_PLANS:
@@ -148,7 +160,11 @@ def _alias(primitive: ATen, key: tuple[Any, ...]) -> Any:
     specs = tuple((shape, dtypes.to_torch(dtype)) for shape, dtype in key)
     device = primitive.aten_device
     part = alias.find(primitive.aten_op, primitive.aten_args, device, specs)
-    return None if part is None else (ATen(part.name, part.text, device), part.inputs, part.result)
+    if part is None:
+        return None
+    inner = ATen(part.name, part.text, device)
+    inner.amp_name = ""  # mixed precision has seen the composite
+    return inner, part.inputs, part.result
 
 
 def _key(values: Any, tensors: list[Any]) -> Any:

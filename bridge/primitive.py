@@ -11,7 +11,7 @@ from mindspore import ops
 from mindspore._c_expression.typing import TensorType
 from mindspore.ops.primitive import _run_op
 
-from bridge import bprops, devices, direct, dtypes, gradient, graph, layouts
+from bridge import bprops, devices, direct, dtypes, gradient, graph, layouts, precision
 from bridge.devices import LIBRARIES
 from bridge.encoding import redraws
 from bridge.gradient import Level
@@ -87,6 +87,8 @@ class Kernel(ops.Custom):
             self.add_prim_attr("multi_output", not single)
         self._inferred: dict[Any, dict[str, Any]] = {}
         self.function = function
+        self.amp_name = ""  # for mixed precision (bridge/precision.py); nothing if the inputs stay as they are
+        self.kept: list[int] = []
         self.draws = False  # whether it uses PyTorch's generator, which the caller may use next
         self.has_direct = device == devices.target() and input_dtypes is None and direct.is_built()
 
@@ -113,6 +115,8 @@ class Kernel(ops.Custom):
             self.single,
             lambda inputs: primitive._specs(inputs),
             self.differentiate,
+            self.amp_name,
+            self.kept,
         )
 
     def __infer__(self, *inputs: dict[str, Any]) -> dict[str, Any]:
@@ -162,6 +166,8 @@ class ATen(Kernel):
             # Two draws are two draws, even with equal arguments, and in the order in which the program makes them.
             self.add_prim_attr("side_effect_mem", True)
         self.has_direct = self.has_direct and not op.reads_attributes
+        self.amp_name = precision.amp_name(op)
+        self.kept = precision.kept(op, text)
         self.composite = op.gradient == "composite"
         self.aliases: dict[Any, Any] = {}  # by shapes and dtypes, for a composite (bridge/operator.py)
         inputs = gradient.op_inputs(text) - redraws(text)

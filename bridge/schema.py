@@ -176,6 +176,11 @@ class Schema:
         """Whether the kernel may ask MindSpore for more than `attributes`."""
         return False
 
+    @property
+    def takes_variables(self) -> bool:
+        """Whether a gradient line that calls the kernel also passes the arguments that it gives the gradients of."""
+        return False
+
     def bprop(self, text: str, device: str) -> Any:
         """What differentiates the kernel, called with inputs, results and their gradients; None: as ATen's are."""
         return None

@@ -153,6 +153,7 @@ class gradient_shim {
   static c10::OperatorHandle find(Arguments &args) {
     std::string op;
     args >> op;
+    op.resize(std::min(op.size(), op.find('#')));  // the number that tells the bridge's operators of one name apart
     if (op.find("::") == std::string::npos) op.insert(0, "aten::");
     const auto dot = op.find('.');
     return c10::Dispatcher::singleton().findSchemaOrThrow(op.substr(0, dot).c_str(),

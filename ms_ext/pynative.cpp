@@ -21,9 +21,11 @@
 #include "graph_call.h"
 #include "include/pynative/backward/function.h"
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
+#include "include/pynative/utils/pynative_execute.h"
 #include "include/runtime/hardware_abstract/device_context/device_context.h"
 #include "include/runtime/pipeline/pipeline.h"
 #include "include/runtime/utils/runtime_conf/runtime_conf.h"
+#include "include/utils/amp.h"
 #include "include/utils/pynative/grad_state.h"
 
 namespace {
@@ -273,6 +275,69 @@ struct Shim {
   Extra extra;
 };
 
+// What Cell.to_float and mindspore.amp ask of the operators that run now.
+class MixedPrecision {
+ public:
+  // Args: the operator's name in the lists of mindspore.amp; nothing for one that takes its inputs as they are.
+  explicit MixedPrecision(const std::string &name) : casts_(!name.empty()) {
+    if (casts_) asked_->op_prim = std::make_shared<mindspore::Primitive>(name);
+  }
+
+  // Casts the floating tensors, recorded for the gradient. `kept` are the positions of those that stay as they are.
+  void cast(std::vector<ms::Tensor> &inputs, const std::vector<size_t> &kept) const {
+    if (!casts_ || !is_asked()) return;
+    const py::gil_scoped_release released;  // as for every operator of MindSpore's
+    for (const ms::Tensor &input : inputs) input.ConvertStubNodeToTensor();
+    const TypeId dtype = asked_dtype(inputs);
+    const mindspore::kernel::pyboost::RequireGradGuard recorded(mindspore::pynative::GradState::Get().RequiresGrad());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      ms::Tensor &input = inputs[i];
+      if (!is_floating(input) || input.data_type() == dtype) continue;  // none is floating if the dtype is unknown
+      if (std::find(kept.begin(), kept.end(), i) == kept.end()) input = input.cast(dtype);
+    }
+  }
+
+  bool is_asked() const {
+    static const auto executor = mindspore::pynative::PyNativeExecutor::GetInstance();
+    asked_->mix_type = mindspore::kNotSet;
+    asked_->mix_precision_type = nullptr;
+    executor->StoreAsyncStatus(asked_);
+    return !asked_->async_status.disable_mix_precision;
+  }
+
+ private:
+  TypeId asked_dtype(const std::vector<ms::Tensor> &inputs) const {
+    if (asked_->mix_type == mindspore::kAutoPromote) return widest(inputs);
+    if (asked_->mix_precision_type != nullptr) return asked_->mix_precision_type->type_id();
+    return asked_->mix_type == mindspore::kFP32   ? TypeId::kNumberTypeFloat32
+           : asked_->mix_type == mindspore::kBF16 ? TypeId::kNumberTypeBFloat16
+                                                  : TypeId::kNumberTypeFloat16;
+  }
+
+  static bool is_floating(const ms::Tensor &tensor) {
+    const TypeId dtype = tensor.data_type();
+    return dtype == TypeId::kNumberTypeFloat16 || dtype == TypeId::kNumberTypeBFloat16 ||
+           dtype == TypeId::kNumberTypeFloat32 || dtype == TypeId::kNumberTypeFloat64;
+  }
+
+  // The dtype that holds every floating input; unknown if there is none.
+  static TypeId widest(const std::vector<ms::Tensor> &inputs) {
+    TypeId found = TypeId::kTypeUnknown;
+    for (const ms::Tensor &input : inputs) {
+      if (!is_floating(input) || input.data_type() == found) continue;
+      const bool has_double = found == TypeId::kNumberTypeFloat64 || input.data_type() == TypeId::kNumberTypeFloat64;
+      found = found == TypeId::kTypeUnknown ? input.data_type()
+              : has_double                  ? TypeId::kNumberTypeFloat64
+                                            : TypeId::kNumberTypeFloat32;
+    }
+    return found;
+  }
+
+  bool casts_;
+  std::shared_ptr<mindspore::pynative::PyboostOpRunInfo> asked_ =
+      std::make_shared<mindspore::pynative::PyboostOpRunInfo>();
+};
+
 // Where empty tensors are on a CPU: some of ATen's kernels look at the first element without asking whether there is
 // one.
 alignas(64) char kNothing[64];
@@ -348,10 +413,12 @@ class Kernel {
  public:
   // Args: the shim's library and function; whether that is for the CPU; whether to run it at once; attributes of the
   // primitive; whether the result is one tensor; infer([(shape, dtype), ...]), which gives the like for the results or
-  // raises; and differentiate(inputs, out, dout), which is given None as `out` unless it uses the results.
+  // raises; differentiate(inputs, out, dout), which is given None as `out` unless it uses the results; and for
+  // MixedPrecision, the name and which inputs to keep.
   Kernel(const std::string &library, const std::string &function, bool on_cpu, bool at_once, const std::string &op,
-         const std::string &args, bool single, py::function infer, py::object differentiate, bool uses_results)
-      : infer_(std::move(infer)) {
+         const std::string &args, bool single, py::function infer, py::object differentiate, bool uses_results,
+         const std::string &amp_name, std::vector<size_t> kept)
+      : infer_(std::move(infer)), precision_(amp_name), kept_(std::move(kept)) {
     void *handle = dlopen(library.c_str(), RTLD_NOW);
     const auto init = reinterpret_cast<Init>(handle == nullptr ? nullptr : dlsym(handle, (function + "Init").c_str()));
     const auto launch = reinterpret_cast<Launch>(handle == nullptr ? nullptr : dlsym(handle, function.c_str()));
@@ -370,6 +437,7 @@ class Kernel {
     std::vector<ms::Tensor> inputs;
     inputs.reserve(tensors.size());
     for (const py::handle tensor : tensors) inputs.push_back(tensor.cast<ms::Tensor>());
+    precision_.cast(inputs, kept_);
     wait_for(inputs);
     std::vector<int64_t> key;
     for (const ms::Tensor &input : inputs) {
@@ -470,8 +538,23 @@ class Kernel {
   py::function infer_;
   std::shared_ptr<Shim> shim_;
   std::shared_ptr<Bprop> bprop_;
+  MixedPrecision precision_;
+  std::vector<size_t> kept_;
   std::map<std::vector<int64_t>, Specs> specs_;
 };
+
+// The tensors as a kernel with that name and those inputs to keep would take them. See bridge/direct.py.
+std::vector<ms::Tensor> cast(std::vector<ms::Tensor> tensors, const std::string &amp_name,
+                             const std::vector<size_t> &kept) {
+  MixedPrecision(amp_name).cast(tensors, kept);
+  return tensors;
+}
+
+// Whether a cell or a network that runs now asks for it, of whichever operators.
+bool has_mixed_precision() {
+  static const MixedPrecision of_all("Custom");
+  return mindspore::amp::GetCurrentAmpStrategy() != nullptr || of_all.is_asked();
+}
 
 // See bridge/direct.py.
 void leave_queues() {
@@ -495,8 +578,10 @@ PYBIND11_MODULE(_pynative, module) {
   define_graph_call(module);
   module.def("graph_location", &graph_location);
   module.def("leave_queues", &leave_queues);
+  module.def("cast", &cast);
+  module.def("has_mixed_precision", &has_mixed_precision);
   py::class_<Kernel>(module, "Kernel")
       .def(py::init<const std::string &, const std::string &, bool, bool, const std::string &, const std::string &,
-                    bool, py::function, py::object, bool>())
+                    bool, py::function, py::object, bool, const std::string &, std::vector<size_t>>())
       .def("__call__", &Kernel::operator());
 }

@@ -243,10 +243,14 @@ struct Inferred {
 }  // namespace
 
 Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra) {
+  const Infer infer = infer_in_python.load();
+  if (infer == nullptr) {
+    throw std::runtime_error(label(extra) + ": `import bridge` has to come before a graph that calls it is loaded");
+  }
   Inferred inferred;
-  infer_in_python.load()(read_attribute(extra, "aten_op").c_str(), read_attribute(extra, "aten_args").c_str(),
-                         read_attribute(extra, "aten_device").c_str(), read_attribute(extra, "aten_dtypes").c_str(),
-                         ndims, shapes, &inferred);
+  infer(read_attribute(extra, "aten_op").c_str(), read_attribute(extra, "aten_args").c_str(),
+        read_attribute(extra, "aten_device").c_str(), read_attribute(extra, "aten_dtypes").c_str(), ndims, shapes,
+        &inferred);
   if (!inferred.error.empty()) throw std::runtime_error(inferred.error);
   return inferred.shapes;
 }

@@ -389,6 +389,43 @@ def test_a_registered_operator_may_be_given_a_gradient(library: Any, wrap: Calla
         kernels.registered("bridge_tests::measure", gradient="x: grad")
 
 
+def test_a_registered_operator_keeps_its_gradient_when_another_declaration_has_its_own() -> None:
+    library = torch.library.Library("bridge_twice", "DEF")
+    library.define("triple(Tensor x) -> Tensor")
+    library.impl("triple", lambda x: x * 3, "CompositeImplicitAutograd")
+    wrong = kernels.registered("bridge_twice::triple", gradient="x: aten.mul(grad, 7)")
+    triple = kernels.registered("bridge_twice::triple")
+    equal(ms.grad(lambda x: wrong(x).sum())(ms.Tensor(X)), np.full_like(X, 7))
+    equal(ms.grad(lambda x: triple(x).sum())(ms.Tensor(X)), np.full_like(X, 3))
+
+
+@pytest.fixture(scope="module")
+def custom_namespace() -> Any:
+    """What others register in a namespace in which the extensions above are declared too: custom::sign is one."""
+    found = torch.library.Library("custom", "FRAGMENT")
+    found.define("sign(Tensor x) -> Tensor")
+    found.impl("sign", lambda x: x * 10, "CompositeImplicitAutograd")
+    found.define("half(Tensor grad) -> Tensor")
+    found.impl("half", lambda grad: grad / 2, "CompositeImplicitAutograd")
+    return found
+
+
+@modes
+def test_others_may_register_operators_in_the_namespace_custom(
+    custom_namespace: Any, wrap: Callable[..., Any]
+) -> None:
+    theirs = kernels.registered("custom::sign", gradient="x: custom::half(grad)")
+    registered = kernels.registered("custom::sign")
+
+    def total(x):
+        return theirs(x).sum()
+
+    equal(wrap(total)(ms.Tensor(X)), (X * 10).sum())
+    equal(wrap(ms.grad(total))(ms.Tensor(X)), np.full_like(X, 0.5))
+    equal(registered(ms.Tensor(X)), X * 10)
+    equal(sign(ms.Tensor(X)), np.sign(X).astype(np.int64))
+
+
 def test_a_registered_operator_whose_shape_follows_from_data(library: Any) -> None:
     positive = kernels.registered("bridge_tests::positive")
     equal(positive(ms.Tensor(X)), X[X > 0])

@@ -56,7 +56,15 @@ def test_draws_after_manual_seed_are_those_of_torch(name: str) -> None:
     assert not np.array_equal(drawn[0], drawn[1])
 
 
-@pytest.mark.parametrize("seed", [bridge.manual_seed, ms.set_seed], ids=["bridge.manual_seed", "mindspore.set_seed"])
+SEEDS = {
+    "bridge.manual_seed": bridge.manual_seed,
+    "mindspore.set_seed": ms.set_seed,
+    "mindspore.manual_seed": ms.manual_seed,
+    "default_generator": ms.default_generator.manual_seed,
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS.values(), ids=SEEDS)
 @pytest.mark.parametrize("name", ["rand", "dropout", "multinomial"])
 def test_same_seed_gives_same_draws_and_another_seed_others(name: str, seed: Callable[[int], None]) -> None:
     drawn = []
@@ -67,8 +75,9 @@ def test_same_seed_gives_same_draws_and_another_seed_others(name: str, seed: Cal
     assert not np.array_equal(drawn[0], drawn[2])
 
 
-def test_set_seed_draws_what_torch_draws_after_the_same_seed() -> None:
-    ms.set_seed(11)
+@pytest.mark.parametrize("seed", SEEDS.values(), ids=SEEDS)
+def test_every_seed_draws_what_torch_draws_after_the_same_seed(seed: Callable[[int], None]) -> None:
+    seed(11)
     drawn = with_bridge("rand")
     torch.manual_seed(11)
     np.testing.assert_array_equal(drawn, with_torch("rand"))
@@ -80,6 +89,84 @@ def test_set_seed_still_seeds_mindspore() -> None:
         ms.set_seed(3)
         drawn.append((ms.ops.rand(8).asnumpy(), np.random.rand(8)))  # set_seed seeds NumPy too
     np.testing.assert_array_equal(drawn[0], drawn[1])
+
+
+def test_manual_seed_still_seeds_mindspore() -> None:
+    assert ms.manual_seed(3) is ms.default_generator
+    assert ms.initial_seed() == 3
+
+
+def test_a_seed_by_chance_is_that_of_both() -> None:
+    seed = ms.seed()
+    drawn = with_bridge("rand")
+    assert seed == ms.initial_seed()
+    torch.manual_seed(seed)
+    np.testing.assert_array_equal(drawn, with_torch("rand"))
+
+
+@pytest.mark.parametrize("kept", [lambda state: state, lambda state: ms.Tensor(state.asnumpy())], ids=["kept", "saved"])
+def test_a_state_brings_back_the_draws(kept: Callable[[ms.Tensor], ms.Tensor]) -> None:
+    state = kept(ms.get_rng_state())
+    own = ms.initial_seed()
+    before = [with_bridge(name) for name in DRAWS]
+    ms.manual_seed(own + 1)
+    ms.set_rng_state(state)
+    for found, expected in zip([with_bridge(name) for name in DRAWS], before, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert ms.initial_seed() == own
+
+
+def test_a_state_fits_mindspores_own_generators_too() -> None:
+    ms.manual_seed(23)
+    other = ms.Generator()
+    other.set_state(ms.get_rng_state())
+    assert other.initial_seed() == 23
+    ms.set_rng_state(other.get_state())  # MindSpore's part only: the bridge's draws go on
+    assert ms.initial_seed() == 23
+
+
+def test_states_in_a_graph_are_mindspores_own() -> None:
+    @ms.jit
+    def get():
+        return ms.get_rng_state()
+
+    @ms.jit
+    def put(state):
+        ms.set_rng_state(state)
+        return state
+
+    state = get()
+    assert state.shape == (16,)
+    np.testing.assert_array_equal(put(state).asnumpy(), state.asnumpy())
+
+
+class Dropped(ms.nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = ms.Parameter(ms.Tensor(np.ones(HALVES.shape, np.float32)))
+
+    def construct(self, x):
+        return aten.dropout(aten.mul(x, self.weight), 0.5, True)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recompute_draws_what_the_forward_drew(reentrant: bool) -> None:
+    cell = Dropped()
+    cell.recompute(use_reentrant=reentrant)
+
+    def total(x):
+        result = cell(x)
+        return result.sum(), result
+
+    differentiated = ms.value_and_grad(total, has_aux=True)
+    ms.manual_seed(37)
+    (_, dropped), gradient = differentiated(ms.Tensor(HALVES))
+    after = with_bridge("rand")
+    mask = np.where(dropped.asnumpy() == 0, np.float32(0), np.float32(2))
+    np.testing.assert_array_equal(gradient.asnumpy(), mask)
+    torch.manual_seed(37)
+    torch.dropout(torch.tensor(HALVES), 0.5, True)
+    np.testing.assert_array_equal(after, with_torch("rand"))  # the backward leaves the generator as the forward did
 
 
 def test_seed_does_not_reach_back_to_calls_before_it() -> None:

@@ -70,6 +70,10 @@ class Custom(Schema):
     def reads_attributes(self) -> bool:
         return self.library.form == "aot"
 
+    @property
+    def takes_variables(self) -> bool:
+        return True  # `backward_schema` declares the functions that a line calls
+
     def bprop(self, text: str, device: str) -> Any:
         if self._gradient is None:
             return NoGradient(self.name)

@@ -395,7 +395,7 @@ def _step(entry: Entry, values: dict[str, Any], inputs: int, results: int,
             passed.append(value)
     names = schemas(entry.function)
     used = {reference.value for reference in entry.references if reference.kind == "argument"}
-    if names[0].startswith("custom::"):  # a function of the user's sources, declared by `backward_schema`
+    if schema(names[0]).takes_variables:
         passed += [placed(values[variable]) for variable in entry.variables if variable not in used]
     bound: Bound = resolve(label(names[0]), [schema(name) for name in names], passed, named)
     targets = tuple(values[v].position if isinstance(values[v], Slot) else -1 for v in entry.variables)

@@ -16,7 +16,7 @@ from bridge.kernels.errors import KernelError
 from bridge.kernels.formula import Formula, Gradient, Line, NoGradient, PythonGradient
 from bridge.kernels.sources import DEVICES, Sources, flag_list, paths
 from bridge.operator import Operator
-from bridge.schema import SHARED, Schema, declare, is_declared, unused_name
+from bridge.schema import SHARED, Schema, declare, unused_name
 
 
 class Registered(Schema):
@@ -39,8 +39,9 @@ class Registered(Schema):
         )
         if gradient is not None and not has_meta:
             raise ValueError(f"{name} needs a meta function for gradient=; torch.library.register_fake gives it one")
-        super().__init__(name, str(raw), raw, torch_op, "gradient" if has_meta else None,
-                         "composite" if has_autograd or gradient is not None else "none")  # fmt: skip
+        # Not a composite, whatever its kernel is, if it has a gradient of the user's: PyTorch's would replace that.
+        differentiated = "formula" if gradient is not None else "composite" if has_autograd else "none"
+        super().__init__(name, str(raw), raw, torch_op, "gradient" if has_meta else None, differentiated)
         composite = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
         self.devices = [name for name, key in DEVICES.items() if _has_kernel(torch_op, key, *composite)]
         self.eager_because = "" if has_meta else "it has no meta function, which torch.library.register_fake gives it"
@@ -92,6 +93,8 @@ def _has_kernel(torch_op: Any, *keys: str) -> bool:
 
 
 _loaded: set[pathlib.Path] = set()
+# The declared names of overloads with the gradients that they were registered with.
+_with_own_gradient: dict[str, str] = {}
 
 
 def _packet(name: str) -> Any:
@@ -155,10 +158,13 @@ def registered_names(name: str, gradient: Gradient = None) -> list[str]:
                 "that returns its result"
             )
             continue
-        # With another gradient it is another operator: MindSpore keeps primitives by their names.
-        declared = full if gradient is None else unused_name(full)
-        if not is_declared(declared):
+        declared = _with_own_gradient.get(full) if gradient is None else None
+        if declared is None:
+            # With another gradient it is another operator: MindSpore keeps primitives by their names.
+            declared = unused_name(full)
             declare(Registered(declared, torch_op, gradient))
+            if gradient is None:
+                _with_own_gradient[full] = declared
         found.append(declared)
     if not found:
         raise ValueError(refused)
@@ -173,7 +179,7 @@ def _callable_names(function: str) -> list[str]:
     """What a gradient line of a registered operator may call: others, and ATen's."""
     if "::" not in function:
         return formula.aten_names(function)
-    return [function] if is_declared(function) else registered_names(function)
+    return registered_names(function)
 
 
 class RegisteredOperator(Operator):

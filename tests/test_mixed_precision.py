@@ -1,0 +1,264 @@
+"""Mixed precision reaches the bridge's calls as it reaches MindSpore's own operators: Cell.to_float, mindspore.amp."""
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from mindspore import amp, mint, nn, ops
+from mindspore.rewrite.parsers import assign_parser
+
+from bridge import aten, kernels
+from bridge.operator import Operator
+
+RANDOM = np.random.default_rng(7)
+X = RANDOM.standard_normal((4, 8), np.float32)
+WEIGHT = RANDOM.standard_normal((8, 8), np.float32)
+BIAS = RANDOM.standard_normal(8, np.float32)
+HALVES = {ms.float16: torch.float16, ms.bfloat16: torch.bfloat16}
+
+
+@pytest.fixture(autouse=True)
+def in_pynative_mode(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)  # O1 writes the sources that it makes
+    # It leaves functions of installed packages alone. The bridge may run from its sources here, which O1 would read.
+    is_third_party = assign_parser.is_third_party
+    monkeypatch.setattr(
+        assign_parser, "is_third_party", lambda function: isinstance(function, Operator) or is_third_party(function)
+    )
+    yield
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+def array(tensor: ms.Tensor) -> np.ndarray:
+    return (tensor.float() if tensor.dtype == ms.bfloat16 else tensor).asnumpy()
+
+
+def equal(found: ms.Tensor, expected: torch.Tensor) -> None:
+    assert str(found.dtype).lower() == str(expected.dtype).removeprefix("torch.")
+    np.testing.assert_array_equal(array(found), expected.detach().to(torch.float32).numpy())
+
+
+class Net(nn.Cell):
+    """Calls `function(op, x, weight, bias)`, where the last two are parameters."""
+
+    def __init__(self, function: Callable[..., Any], op: Any = aten) -> None:
+        super().__init__()
+        self.function = function
+        self.op = op
+        self.weight = ms.Parameter(ms.Tensor(WEIGHT))
+        self.bias = ms.Parameter(ms.Tensor(BIAS))
+
+    def construct(self, x):
+        return self.function(self.op, x, self.weight, self.bias)
+
+
+CALLS = {
+    "linear": lambda op, x, w, b: op.linear(x, w, b),
+    "matmul": lambda op, x, w, b: op.matmul(x, w),
+    "add": lambda op, x, w, b: op.add(x, b),
+    "mul by a number": lambda op, x, w, b: op.mul(x, 0.3),
+    "gelu": lambda op, x, w, b: op.gelu(x),
+    "exp": lambda op, x, w, b: op.exp(x),
+    "softmax": lambda op, x, w, b: op.softmax(x, -1),
+    "layer_norm": lambda op, x, w, b: op.layer_norm(x, [8], b, b),
+    "cat": lambda op, x, w, b: op.cat([x, w]),
+    "parameter": lambda op, x, w, b: op.relu(w),
+    "masked_select": lambda op, x, w, b: op.masked_select(x, op.gt(x, 0)),
+    "integers": lambda op, x, w, b: op.argmax(x, 1),
+    "several": lambda op, x, w, b: op.linear(op.relu(op.linear(x, w, b)), w),
+}
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("name", CALLS)
+def test_to_float_in_pynative_mode(name: str, dtype: Any) -> None:
+    net = Net(CALLS[name]).to_float(dtype)
+    tensors = [torch.tensor(value).to(HALVES[dtype]) for value in (X, WEIGHT, BIAS)]
+    for _ in range(2):
+        equal(net(ms.Tensor(X)), CALLS[name](torch.ops.aten, *tensors))
+    equal(aten.relu(ms.Tensor(X)), torch.relu(torch.tensor(X)))  # what runs outside the cell is not cast
+
+
+@pytest.mark.parametrize("name", ["linear", "matmul", "add", "gelu", "softmax", "masked_select"])
+def test_gradients_in_pynative_mode(name: str) -> None:
+    net = Net(CALLS[name]).to_float(ms.float16)
+    found = ms.grad(lambda x: net(x).sum(), 0, net.trainable_params())(ms.Tensor(X))
+    leaves = [torch.tensor(value, requires_grad=True) for value in (X, WEIGHT, BIAS)]
+    CALLS[name](torch.ops.aten, *(leaf.half() for leaf in leaves)).sum().backward()
+    for gradient, leaf in zip((found[0], *found[1]), leaves, strict=True):
+        equal(gradient, torch.zeros_like(leaf) if leaf.grad is None else leaf.grad)
+
+
+@pytest.mark.parametrize("level", ["O2", "O3"])
+def test_levels_that_cast_cells_in_pynative_mode(level: str) -> None:
+    net = amp.auto_mixed_precision(Net(CALLS["several"]), level)
+    tensors = [torch.tensor(value).half() for value in (X, WEIGHT, BIAS)]
+    equal(net(ms.Tensor(X)), CALLS["several"](torch.ops.aten, *tensors).float())
+
+
+def test_a_cell_in_its_own_precision_inside_another() -> None:
+    class Outer(nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Net(CALLS["exp"])
+
+        def construct(self, x):
+            return aten.exp(self.inner(aten.exp(x)))
+
+    net = Outer().to_float(ms.float16)
+    net.inner.to_float(ms.float32)
+    x = torch.tensor(X).half()
+    equal(net(ms.Tensor(X)), torch.exp(torch.exp(torch.exp(x).float()).half()))
+
+
+class Pair(nn.Cell):
+    """A call of the bridge, or MindSpore's own like it, which decides what is right. For graph mode and O1, which read
+    the source."""
+
+    def __init__(self, name: str, ours: bool) -> None:
+        super().__init__()
+        self.name = name
+        self.ours = ours
+        self.weight = ms.Parameter(ms.Tensor(WEIGHT))
+        self.bias = ms.Parameter(ms.Tensor(BIAS))
+
+    def construct(self, x):
+        half = ops.cast(x, ms.float16)
+        if self.name == "linear":
+            if self.ours:
+                return aten.linear(x, self.weight, self.bias)
+            return mint.nn.functional.linear(x, self.weight, self.bias)
+        if self.name == "matmul":
+            return aten.matmul(x, self.weight) if self.ours else mint.matmul(x, self.weight)
+        if self.name == "exp":
+            return aten.exp(half) if self.ours else mint.exp(half)
+        if self.name == "softmax":
+            return aten.softmax(half, -1) if self.ours else ops.softmax(half, -1)
+        if self.name == "sum":
+            return aten.sum(half) if self.ours else mint.sum(half)
+        if self.name == "cat":
+            return aten.cat([half, x]) if self.ours else ops.concat((half, x))
+        if self.name == "relu":
+            return aten.relu(x) if self.ours else mint.nn.functional.relu(x)
+        if self.name == "relu16":
+            return aten.relu(half) if self.ours else mint.nn.functional.relu(half)
+        return aten.add(half, self.bias) if self.ours else mint.add(half, self.bias)
+
+
+NAMES = ["linear", "matmul", "exp", "softmax", "sum", "cat", "relu", "relu16", "add"]
+
+
+# Without `auto`, MindSpore's concatenation refuses two dtypes there.
+CASES = [(level, name) for level in ("O1", "auto") for name in NAMES if (level, name) != ("O1", "cat")]
+
+
+@pytest.mark.parametrize("level, name", CASES)
+def test_levels_that_cast_operators_in_pynative_mode(level: str, name: str) -> None:
+    ours, theirs = (amp.auto_mixed_precision(Pair(name, ours), level) for ours in (True, False))
+    assert ours(ms.Tensor(X)).dtype == theirs(ms.Tensor(X)).dtype
+    ms.grad(lambda x: ours(x).sum())(ms.Tensor(X)).asnumpy()
+
+
+def test_auto_gives_pytorchs_values() -> None:
+    net = amp.auto_mixed_precision(Net(CALLS["linear"]), "auto", ms.bfloat16)
+    equal(net(ms.Tensor(X)), torch.nn.functional.linear(*(torch.tensor(v).bfloat16() for v in (X, WEIGHT, BIAS))))
+
+
+def test_statistics_are_kept_in_their_own_precision() -> None:
+    class Normalised(nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean = ms.Parameter(ms.Tensor(np.zeros(8, np.float32)), requires_grad=False)
+            self.var = ms.Parameter(ms.Tensor(np.ones(8, np.float32)), requires_grad=False)
+            self.weight = ms.Parameter(ms.Tensor(BIAS))
+
+        def construct(self, x):
+            return aten.batch_norm(x, self.weight, self.weight, self.mean, self.var, True, 0.1, 1e-5, False)
+
+    net = Normalised().to_float(ms.float16)
+    mean, var, weight = torch.zeros(8), torch.ones(8), torch.tensor(BIAS)
+    expected = torch.nn.functional.batch_norm(torch.tensor(X).half(), mean, var, weight, weight, True)
+    equal(net(ms.Tensor(X)), expected)
+    equal(net.mean, mean)
+    equal(net.var, var)
+
+
+def test_a_registered_operator() -> None:
+    library = torch.library.Library("bridge_mixed", "DEF")
+    library.define("double(Tensor x) -> Tensor")
+    library.impl("double", lambda x: x * 2, "CompositeImplicitAutograd")
+    double = kernels.registered("bridge_mixed::double")
+    net = Net(lambda op, x, w, b: double(x)).to_float(ms.float16)
+    equal(net(ms.Tensor(X)), torch.tensor(X).half() * 2)
+
+
+# In graph mode MindSpore casts what a cell is given. A parameter that goes to a function stays as it is, and what the
+# function does with both dtypes is its own matter.
+
+
+class InGraph(nn.Cell):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.weight = ms.Parameter(ms.Tensor(WEIGHT))
+        self.bias = ms.Parameter(ms.Tensor(BIAS))
+
+    def construct(self, x):
+        if self.name == "gelu":
+            return aten.gelu(x)
+        if self.name == "add":
+            return aten.add(x, self.bias)
+        if self.name == "parameter":
+            return aten.relu(self.weight)
+        if self.name == "linear":
+            return aten.linear(x, self.weight, self.bias)
+        if self.name == "matmul":
+            return aten.matmul(x, self.weight)
+        if self.name == "cast linear":
+            return aten.linear(x, ops.cast(self.weight, x.dtype), ops.cast(self.bias, x.dtype))
+        return aten.exp(ops.cast(aten.relu(ops.cast(x, ms.float16)), ms.float32))  # "fits auto"
+
+
+IN_GRAPH = {
+    "gelu": lambda x, w, b: torch.ops.aten.gelu(x.half()),
+    "add": lambda x, w, b: torch.add(x.half(), b),
+    "parameter": lambda x, w, b: torch.relu(w),
+    "cast linear": lambda x, w, b: torch.nn.functional.linear(x.half(), w.half(), b.half()),
+}
+
+
+@pytest.mark.parametrize("name", IN_GRAPH)
+def test_to_float_in_graph_mode(name: str) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = InGraph(name).to_float(ms.float16)
+    equal(net(ms.Tensor(X)), IN_GRAPH[name](torch.tensor(X), torch.tensor(WEIGHT), torch.tensor(BIAS)))
+
+
+@pytest.mark.parametrize("name", ["linear", "matmul"])
+def test_dtypes_that_do_not_fit_are_refused_while_a_graph_is_compiled(name: str) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    with pytest.raises(RuntimeError, match=r"aten\.\w+: .*type.*cast the parameters too"):
+        InGraph(name).to_float(ms.float16).compile(ms.Tensor(X))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_levels_that_cast_operators_in_graph_mode(name: str) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    for level in ("O1", "auto"):
+        ours, theirs = (amp.auto_mixed_precision(Pair(name, ours), level) for ours in (True, False))
+        if level == "auto" and not name.startswith(("relu", "add")):
+            with pytest.raises(RuntimeError, match=f"aten.{name}.*: in graph mode, .*\"auto\" does not cast"):
+                ours(ms.Tensor(X))
+        else:
+            assert ours(ms.Tensor(X)).dtype == theirs(ms.Tensor(X)).dtype, level
+
+
+def test_auto_in_graph_mode_takes_calls_that_need_no_cast() -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = amp.auto_mixed_precision(InGraph("fits auto"), "auto")
+    equal(net(ms.Tensor(X)), torch.exp(torch.relu(torch.tensor(X).half()).float()))
