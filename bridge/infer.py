@@ -29,7 +29,8 @@ WRONG_ON_META = {
 
 # Those whose meta kernels give a wrong dtype if the inputs have several.
 WRONG_ON_META_IF_MIXED = {
-    "addr", "block_diag", "huber_loss", "native_group_norm", "normal.Tensor_Tensor", "soft_margin_loss",
+    "addr", "block_diag", "huber_loss", "native_group_norm", "normal.Tensor_Tensor", "smooth_l1_loss_backward",
+    "soft_margin_loss",
 }  # fmt: skip
 
 # Operators whose kernels read memory that is not there when they get what their meta kernels refuse: nobody may ask
@@ -127,11 +128,11 @@ def _infer_aten(op: Schema, text: str, inputs: tuple[Spec, ...], real: str) -> t
     except Exception as error:
         if "data is not allocated yet" in str(error):  # a composite that reads values
             return _run(op, text, inputs, real)
-        needs_data = "meta tensor" in str(error) or "on meta" in str(error)  # zeros would give any answer
-        if needs_data or isinstance(error, _Refusal) or not _may_ask_kernel(op, text, inputs):
+        if isinstance(error, _Refusal) or not _may_ask_kernel(op, text, inputs, error):
             raise
         return _ask_kernel(op, text, inputs, real)
-    if _is_wrong_on_meta(op, inputs) or _has_no_data(inputs, found):
+    public = "backward" not in op.name and not op.packet.startswith("_")  # others check too little to be tried
+    if _is_wrong_on_meta(op, inputs) or (public and _has_no_data(inputs, found)):
         return _run(op, text, inputs, real)
     return found
 
@@ -153,13 +154,19 @@ def _ask_kernel(op: Schema, text: str, inputs: tuple[Spec, ...], real: str) -> t
     return found if real == "cpu" else _run(op, text, inputs, real)
 
 
-def _may_ask_kernel(op: Schema, text: str, inputs: tuple[Spec, ...]) -> bool:
-    """Whether the call is small, and nothing in it is what kernels rely on without a check.
+def _may_ask_kernel(op: Schema, text: str, inputs: tuple[Spec, ...], error: Exception) -> bool:
+    """Whether the call is small, its shapes do not depend on data, and nothing in it is what kernels rely on without a
+    check.
 
     They rely on it that dimensions are there and that lists are as long as the schema says. Those that only autograd
-    is meant to call rely on all shapes.
+    is meant to call rely on all shapes. Those whose names begin with an underscore check less than others: they are
+    asked only where inference stumbles, not where it has a sentence of its own, a RuntimeError.
     """
     if "CPU" not in op.devices or "backward" in op.name or op.packet in UNCHECKED:
+        return False
+    if op.packet.startswith("_") and isinstance(error, RuntimeError):
+        return False
+    if "meta tensor" in str(error) or "on meta" in str(error):  # it needs data, and zeros would give any answer
         return False
     given = [argument for argument in op.arguments if argument.base not in ("Device", "Generator")]
     values = decode(text)
