@@ -20,6 +20,8 @@ import sysconfig
 import ninja
 import torch
 
+from .versions import BUILT_WITH
+
 ROOT = pathlib.Path(__file__).parent.parent
 TORCH = pathlib.Path(torch.__file__).parent
 CUDA = pathlib.Path("/usr/local/cuda")  # where its toolkit is unless CUDA_HOME says otherwise
@@ -99,12 +101,14 @@ def generate(folder: pathlib.Path, with_cuda: bool) -> None:
     stamp.write_text(digest)
 
 
+def _toolchain(compiler: str) -> str:
+    """What all that is compiled depends on besides its sources."""
+    return subprocess.run([compiler, "--version"], check=True, text=True, capture_output=True).stdout
+
+
 def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, with_cuda: bool) -> str:
-    printed = subprocess.run([compiler, "--version"], check=True, text=True, capture_output=True).stdout
-    version = printed.splitlines()[0]
     includes = (TORCH / "include", TORCH / "include" / "torch" / "csrc" / "api" / "include")
     lines = [
-        f"# {version}, PyTorch {torch.__version__}",
         f"cxx = {compiler}",
         f"includes = -I{ROOT / 'ms_ext'} {' '.join(f'-isystem {folder}' for folder in includes)}",
         "flags = -std=c++20 -O1 -fPIC -Wall",
@@ -112,11 +116,11 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
         "  command = $cxx -x c++ $flags $includes -MD -MF $out.d -c $in -o $out",
         "  depfile = $out.d",
         "  deps = gcc",
-        "  description = compile $in",
+        "  description = compile $name",
         "rule link",
         f"  command = $cxx -shared $in -o $out -L{TORCH / 'lib'} -L{objects} $libraries "
         f"-ltorch_cpu -lc10 {CXX_LIBRARY} -Wl,-soname,$soname -Wl,-rpath,'$$ORIGIN'",
-        "  description = link $out",
+        "  description = link $soname",
     ]
 
     def library(name: str, sources: list[pathlib.Path], libraries: str, needs: str = "", flags: str = "") -> None:
@@ -125,7 +129,8 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
             target = objects / name.removesuffix(".so") / f"{source.stem}.o"
             built.append(str(target))
             abi = " -D_GLIBCXX_USE_CXX11_ABI=0" if source.name in MINDSPORES_ABI else ""
-            lines.extend((f"build {target}: compile {source}", f"  flags = $flags{flags}{abi}"))
+            lines.extend((f"build {target}: compile {source} | toolchain", f"  flags = $flags{flags}{abi}"))
+            lines.append(f"  name = {source.name}")
         lines.append(f"build {objects / name}: link {' '.join(built)}{f' | {objects / needs}' if needs else ''}")
         lines.extend([f"  libraries = {libraries}", f"  soname = {name}"])
 
@@ -133,7 +138,6 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
     complete = "-Wl,--no-undefined"
     pynative = ms_ext / "pynative.cpp"
     library("libms_ext.so", sorted(set(ms_ext.glob("*.cpp")) - {pynative}), complete)
-    lines.extend(_pynative_module(pynative, objects))
     library("libaten_cpu.so", sorted(generated.glob("*.cpp")), f"-lms_ext {complete}", "libms_ext.so")
     if with_cuda:
         flags = "".join([" -DMS_EXT_CUDA", *(f" -isystem {folder}" for folder in cuda_headers())])
@@ -142,6 +146,7 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
         library("libms_ext_cuda.so", sources, cuda, "libms_ext.so", flags)
         shims = sorted(generated.glob("*.cu"))
         library("libaten_cuda.so", shims, f"-lms_ext_cuda {cuda}", "libms_ext_cuda.so", flags)
+    lines.extend(_pynative_module(pynative, objects))
     return "\n".join(lines) + "\n"
 
 
@@ -152,13 +157,14 @@ def _pynative_module(source: pathlib.Path, objects: pathlib.Path) -> list[str]:
     libraries = ("core", "ms_backend", "pynative", "pyboost", "runtime_pipeline", "runtime_utils")
     built = objects / "pynative" / "pynative.o"
     return [
-        f"build {built}: compile {source}",
+        f"build {built}: compile {source} | toolchain",
+        f"  name = {source.name}",
         f"  includes = -I{source.parent} -I{source.parent / 'mindspore'} {' '.join(f'-isystem {f}' for f in folders)}",
         "  flags = -std=c++17 -O2 -fPIC -w -D_GLIBCXX_USE_CXX11_ABI=0 -DENABLE_FAST_HASH_TABLE=1",
         "rule module",
         f"  command = $cxx -shared $in -o $out {CXX_LIBRARY} -L{MINDSPORE / 'lib'} "
         + " ".join(f"-lmindspore_{name}" for name in libraries),
-        "  description = link $out",
+        "  description = link _pynative.so",
         f"build {objects / '_pynative.so'}: module {built}",
     ]
 
@@ -168,6 +174,7 @@ def compile_libraries(
 ) -> list[pathlib.Path]:
     """Bring the libraries up to date; ninja prints its progress."""
     compiler = os.environ.get("CXX", "g++")
+    _write_if_changed(objects / "toolchain", _toolchain(compiler))
     _write_if_changed(objects / "build.ninja", _ninja_file(generated, objects, compiler, with_cuda))
     command = [str(pathlib.Path(ninja.BIN_DIR) / "ninja"), "-C", str(objects), f"-j{jobs}"]
     if subprocess.run(command).returncode:
@@ -197,6 +204,7 @@ def build(destination: pathlib.Path, jobs: int = 2) -> None:
                 fresh = target.with_name(f"{target.name}.new")
                 shutil.copy2(file, fresh)
                 os.replace(fresh, target)  # a process that has the old one open keeps it
+    _write_if_changed(destination / BUILT_WITH, importlib.metadata.version("torch"))
 
 
 def _version(file: pathlib.Path) -> tuple[int, int]:
