@@ -2,30 +2,33 @@
 #
 #     source env.sh
 #
-# PYTHON   the interpreter that makes the environment; by default the first that MindSpore has wheels for
-# PIP_*    pip's own settings, PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS for another PyTorch build among them
+# PYTHON       the interpreter that makes the environment; by default the first that the bridge works with
+# BRIDGE_PINS  the releases of MindSpore, PyTorch and NumPy to install, as pip has them; by default those that
+#              bridge/_versions.py prints
+# PIP_*        pip's own settings, PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS for another PyTorch build among them
 #
-# No library path is needed: the bridge's libraries find each other by $ORIGIN, and PyTorch's are loaded before them.
+# The bridge is built in place, and installed so that the environment finds it there. No library path is needed: the
+# bridge's libraries find each other by $ORIGIN, and PyTorch's are loaded before them.
 
 BRIDGE_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export BRIDGE_ROOT
 BRIDGE_VENV=$BRIDGE_ROOT/.venv
-BRIDGE_PINS=(mindspore==2.10.0 torch==2.13.0 'numpy<2')
 BRIDGE_BUILD_REQUIREMENTS=('setuptools>=70' wheel ninja pyyaml)
 
 [[ :$PATH: == *:$BRIDGE_VENV/bin:* ]] || export PATH="$BRIDGE_VENV/bin:$PATH"
 
 # Print the interpreter to use, or say what is missing.
 bridge_python() {
-  local candidate
-  for candidate in ${PYTHON:-python3 python3.12 python3.11 python3.10}; do
-    if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
-        2>/dev/null; then
+  local candidate fits='import ensurepip, runpy, sys, venv
+first, last = runpy.run_path(sys.argv[1])["PYTHON"]
+sys.exit(not first <= sys.version_info[:2] <= last)'
+  for candidate in ${PYTHON:-python3 $(compgen -c python3. | grep -Ex 'python3\.[0-9]+' | sort -rVu)}; do
+    if "$candidate" -I -c "$fits" "$BRIDGE_ROOT/bridge/_versions.py" 2>/dev/null; then
       echo "$candidate"
       return
     fi
   done
-  echo "bridge needs Python 3.10 to 3.12 with venv and pip; set PYTHON to one." >&2
+  echo "bridge needs a release of Python that README.md lists, with venv and pip; set PYTHON to one." >&2
   return 1
 }
 
@@ -37,20 +40,42 @@ bridge_once() {
   "$@" && echo "$key" >"$stamp"
 }
 
-# What the installed bridge depends on: its sources, the compiler, and the releases that it was built with.
-bridge_digest() {
-  (
-    cd "$BRIDGE_ROOT" || exit
-    find aten_ops bridge ms_ext setup.py pyproject.toml -regex '.*\.\(py\|cpp\|cu\|h\|yaml\|toml\)' \
-      -not -path 'bridge/include/*' -not -name bprops.py -print0 | sort -z | xargs -0 sha256sum
-    "${CXX:-g++}" --version
-    cd "$BRIDGE_VENV" && echo lib/python*/site-packages/{torch,mindspore,numpy}-*.dist-info
-  ) | sha256sum
+# Copy what comes in to the file LOG. Every few seconds, say how long it has taken and what came last.
+bridge_heartbeat() {
+  local log=$1 line='' last='' begin=$SECONDS shown=$SECONDS
+  : >"$log"
+  while read -r -t 5 line || (($? > 128)); do # above 128 it is the time that ran out, and not the input
+    if [[ $line ]]; then
+      echo "$line" >>"$log"
+      last=$line
+    fi
+    if ((SECONDS - shown >= 5)); then
+      echo "    $((SECONDS - begin)) s: ${last:0:100}"
+      shown=$SECONDS
+    fi
+  done
+}
+
+# bridge_pip MESSAGE ARGUMENT...: pip install, with a line every few seconds; if it fails, with all that it said.
+bridge_pip() {
+  local log="$BRIDGE_VENV/pip.log"
+  echo "$1"
+  shift
+  PYTHONUNBUFFERED=1 "$BRIDGE_VENV/bin/python" -m pip install --progress-bar off "$@" 2>&1 | bridge_heartbeat "$log"
+  if ((PIPESTATUS[0])); then
+    cat "$log" >&2
+    return 1
+  fi
+}
+
+# bridge_build PYTHON: build in place. Costs a few seconds if nothing has changed.
+bridge_build() {
+  NINJA_STATUS='    [%f/%t] %es ' "$1" "$BRIDGE_ROOT/setup.py" --quiet build_ext --inplace
 }
 
 # bridge_setup NAME REQUIREMENT...: the environment with the bridge built and installed, and then these requirements.
 bridge_setup() {
-  local name=$1 python pip=("$BRIDGE_VENV/bin/python" -m pip install --quiet)
+  local name=$1 python pins
   shift
   if ! command -v "${CXX:-g++}" >/dev/null; then
     echo "bridge needs a C++ compiler with C++20: install g++, or set CXX." >&2
@@ -58,24 +83,19 @@ bridge_setup() {
   fi
   if [[ ! -x $BRIDGE_VENV/bin/python ]]; then
     python=$(bridge_python) || return
-    echo "making .venv with $("$python" --version)"
+    echo "[1/5] making .venv with $("$python" --version)"
     "$python" -m venv "$BRIDGE_VENV" || return
   fi
-  bridge_once pins "${BRIDGE_PINS[*]} ${BRIDGE_BUILD_REQUIREMENTS[*]}" \
-    bridge_announce "installing ${BRIDGE_PINS[*]}" \
-    "${pip[@]}" "${BRIDGE_PINS[@]}" "${BRIDGE_BUILD_REQUIREMENTS[@]}" || return
-  bridge_once bridge "$(bridge_digest)" \
-    bridge_announce "building the bridge: a minute or two on a fresh machine" \
-    "${pip[@]}" --no-build-isolation "$BRIDGE_ROOT" || return
-  bridge_once "$name" "$* $(sha256sum <"$BRIDGE_ROOT/pyproject.toml")" \
-    bridge_announce "installing $*" "${pip[@]}" "$@"
-}
-
-# bridge_announce MESSAGE COMMAND...
-bridge_announce() {
-  echo "$1"
-  shift
-  "$@"
+  pins=${BRIDGE_PINS:-$("$BRIDGE_VENV/bin/python" -I "$BRIDGE_ROOT/bridge/_versions.py")} || return
+  read -r -a pins <<<"${pins//$'\n'/ }"
+  bridge_once pins "${pins[*]} ${BRIDGE_BUILD_REQUIREMENTS[*]}" \
+    bridge_pip "[2/5] installing ${pins[*]}" "${pins[@]}" "${BRIDGE_BUILD_REQUIREMENTS[@]}" || return
+  echo "[3/5] building the bridge: a minute or two on a fresh machine"
+  bridge_build "$BRIDGE_VENV/bin/python" || return
+  bridge_once bridge "$(cat "$BRIDGE_ROOT"/{pyproject.toml,setup.py,bridge/_versions.py} | sha256sum)" \
+    bridge_pip "[4/5] installing the bridge as it is built here" \
+    --no-build-isolation --editable "$BRIDGE_ROOT" || return
+  bridge_once "$name" "$* $(sha256sum <"$BRIDGE_ROOT/pyproject.toml")" bridge_pip "[5/5] installing $*" "$@"
 }
 
 # bridge_setup_gpu NAME REQUIREMENT...: the same for a GPU. An environment at hand that has MindSpore and a CUDA build of
@@ -87,7 +107,7 @@ bridge_setup_gpu() {
     bridge_setup "$@"
     return
   fi
-  bridge_announce "building the bridge in place for $("$python" --version)" \
-    "$python" "$BRIDGE_ROOT/setup.py" --quiet build_ext --inplace || return
+  echo "building the bridge in place for $("$python" --version)"
+  bridge_build "$python" || return
   export PYTHONPATH="$BRIDGE_ROOT${PYTHONPATH:+:$PYTHONPATH}"
 }

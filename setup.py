@@ -1,4 +1,4 @@
-"""Builds the shims with the package; everything else about it stands in pyproject.toml."""
+"""Builds the shims with the package, whose requirements bridge/_versions.py has; all else stands in pyproject.toml."""
 import os
 import pathlib
 import sys
@@ -7,6 +7,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))  # a build back end does not put the project on the path
+
+from aten_ops.versions import PYTHON, REQUIREMENTS
 
 
 class BuildShims(build_ext):
@@ -20,10 +22,16 @@ class BuildShims(build_ext):
 
     def get_outputs(self) -> list[str]:
         package = pathlib.Path(self.build_lib) / "bridge"
-        return [str(p) for p in package.rglob("*") if p.is_file() and p.suffix in (".so", ".h", ".json", ".pyi")]
+        suffixes = (".so", ".h", ".json", ".pyi", ".txt")
+        return [str(p) for p in package.rglob("*") if p.is_file() and p.suffix in suffixes]
 
     def get_source_files(self) -> list[str]:
         return []
 
 
-setup(ext_modules=[Extension("bridge.lib", sources=[])], cmdclass={"build_ext": BuildShims})
+setup(
+    ext_modules=[Extension("bridge.lib", sources=[])],
+    cmdclass={"build_ext": BuildShims},
+    install_requires=REQUIREMENTS,
+    python_requires=PYTHON,
+)

@@ -27,8 +27,6 @@ _EXPRESSION = re.compile(
     r"|bias\.has_value\(\) \? .*"
 )
 
-BACKWARD_SHIMS_PER_FILE = 150
-
 
 def _is_tensor(argument: Argument) -> bool:
     return argument.type.is_tensor_like()
@@ -78,7 +76,7 @@ def shim(operator: Operator, device: str) -> str:
     body = []
     for argument in arguments:
         if _is_tensor(argument) and (re.search(rf"\b{argument.name}\b", used) or argument in wanted):
-            body.append(f"const auto {argument.name} = c(this->{argument.name});")
+            body.append(f"const auto &{argument.name} = c(this->{argument.name});")
     results = [r.name or ("result" if len(schema.returns) == 1 else f"result{i}") for i, r in enumerate(schema.returns)]
     for i, result in enumerate(results):
         if any(re.search(rf"\b{result}\b", s.expr) for s in info.all_saved_outputs):
@@ -109,10 +107,9 @@ def write(operators: list[Operator], device: str, folder: pathlib.Path) -> None:
     """Write the backward shims of a device ("CPU" or "CUDA") into `folder`."""
     suffix = {"CPU": ".cpp", "CUDA": ".cu"}[device]
     selected = [operator for operator in operators if not reason_against(operator)]
-    for number, start in enumerate(range(0, len(selected), BACKWARD_SHIMS_PER_FILE)):
-        text = (
-            '#include "backward.h"\n\nnamespace {\n\nusing namespace ms_ext;\n\n'
-            + "\n".join(shim(op, device) for op in selected[start : start + BACKWARD_SHIMS_PER_FILE])
-            + "\n}  // namespace\n"
-        )
-        (folder / f"backward_{number:02d}{suffix}").write_text(text)
+    text = (
+        '#include "backward.h"\n\nnamespace {\n\nusing namespace ms_ext;\n\n'
+        + "\n".join(shim(op, device) for op in selected)
+        + "\n}  // namespace\n"
+    )
+    (folder / f"backward{suffix}").write_text(text)  # one file: its headers take the compiler longer than the shims

@@ -20,6 +20,8 @@ import sysconfig
 import ninja
 import torch
 
+from .versions import BUILT_WITH
+
 ROOT = pathlib.Path(__file__).parent.parent
 TORCH = pathlib.Path(torch.__file__).parent
 CUDA = pathlib.Path("/usr/local/cuda")  # where its toolkit is unless CUDA_HOME says otherwise
@@ -101,12 +103,14 @@ def generate(folder: pathlib.Path, with_cuda: bool) -> None:
     stamp.write_text(digest)
 
 
+def _toolchain(compiler: str) -> str:
+    """What all that is compiled depends on besides its sources."""
+    return subprocess.run([compiler, "--version"], check=True, text=True, capture_output=True).stdout
+
+
 def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, with_cuda: bool) -> str:
-    printed = subprocess.run([compiler, "--version"], check=True, text=True, capture_output=True).stdout
-    version = printed.splitlines()[0]
     includes = (TORCH / "include", TORCH / "include" / "torch" / "csrc" / "api" / "include")
     lines = [
-        f"# {version}, PyTorch {torch.__version__}",
         f"cxx = {compiler}",
         f"includes = -I{ROOT / 'ms_ext'} {' '.join(f'-isystem {folder}' for folder in includes)}",
         "flags = -std=c++20 -O1 -fPIC -Wall",
@@ -114,11 +118,11 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
         "  command = $cxx -x c++ $flags $includes -MD -MF $out.d -c $in -o $out",
         "  depfile = $out.d",
         "  deps = gcc",
-        "  description = compile $in",
+        "  description = compile $name",
         "rule link",
         f"  command = $cxx -shared $in -o $out -L{TORCH / 'lib'} -L{objects} $libraries "
         f"-ltorch_cpu -lc10 {CXX_LIBRARY} -Wl,-soname,$soname -Wl,-rpath,'$$ORIGIN'",
-        "  description = link $out",
+        "  description = link $soname",
     ]
 
     def library(name: str, sources: list[pathlib.Path], libraries: str, needs: str = "", flags: str = "") -> None:
@@ -127,7 +131,8 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
             target = objects / name.removesuffix(".so") / f"{source.stem}.o"
             built.append(str(target))
             abi = " -D_GLIBCXX_USE_CXX11_ABI=0" if source.name in MINDSPORES_ABI else ""
-            lines.extend((f"build {target}: compile {source}", f"  flags = $flags{flags}{abi}"))
+            lines.extend((f"build {target}: compile {source} | toolchain", f"  flags = $flags{flags}{abi}"))
+            lines.append(f"  name = {source.name}")
         lines.append(f"build {objects / name}: link {' '.join(built)}{f' | {objects / needs}' if needs else ''}")
         lines.extend([f"  libraries = {libraries}", f"  soname = {name}"])
 
@@ -135,7 +140,6 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
     complete = "-Wl,--no-undefined"
     for_mindspore = [ms_ext / "graph_call.cpp", ms_ext / "pynative.cpp"]
     library("libms_ext.so", sorted(set(ms_ext.glob("*.cpp")) - set(for_mindspore)), complete)
-    lines.extend(_pynative_module(for_mindspore, objects))
     library("libaten_cpu.so", sorted(generated.glob("*.cpp")), f"-lms_ext {complete}", "libms_ext.so")
     if with_cuda:
         flags = "".join([" -DMS_EXT_CUDA", *(f" -isystem {folder}" for folder in cuda_headers())])
@@ -144,6 +148,7 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
         library("libms_ext_cuda.so", sources, cuda, "libms_ext.so", flags)
         shims = sorted(generated.glob("*.cu"))
         library("libaten_cuda.so", shims, f"-lms_ext_cuda {cuda}", "libms_ext_cuda.so", flags)
+    lines.extend(_pynative_module(for_mindspore, objects))
     return "\n".join(lines) + "\n"
 
 
@@ -159,12 +164,13 @@ def _pynative_module(sources: list[pathlib.Path], objects: pathlib.Path) -> list
         "rule module",
         f"  command = $cxx -shared $in -o $out {CXX_LIBRARY} -L{MINDSPORE / 'lib'} "
         + " ".join(f"-lmindspore_{name}" for name in libraries),
-        "  description = link $out",
+        "  description = link _pynative.so",
     ]
     built = [objects / "pynative" / f"{source.stem}.o" for source in sources]
     for source, target in zip(sources, built, strict=True):
         lines += [
-            f"build {target}: compile {source}",
+            f"build {target}: compile {source} | toolchain",
+            f"  name = {source.name}",
             f"  includes = -I{ms_ext} -I{ms_ext / 'mindspore'} {' '.join(f'-isystem {f}' for f in folders)}",
             "  flags = -std=c++17 -O2 -fPIC -w -D_GLIBCXX_USE_CXX11_ABI=0 -DENABLE_FAST_HASH_TABLE=1 "
             f"-DPYBIND11_BUILD_ABI='\"{MINDSPORES_PYBIND_ABI}\"'",
@@ -177,6 +183,7 @@ def compile_libraries(
 ) -> list[pathlib.Path]:
     """Bring the libraries up to date; ninja prints its progress."""
     compiler = os.environ.get("CXX", "g++")
+    _write_if_changed(objects / "toolchain", _toolchain(compiler))
     _write_if_changed(objects / "build.ninja", _ninja_file(generated, objects, compiler, with_cuda))
     command = [str(pathlib.Path(ninja.BIN_DIR) / "ninja"), "-C", str(objects), f"-j{jobs}"]
     if subprocess.run(command).returncode:
@@ -206,6 +213,7 @@ def build(destination: pathlib.Path, jobs: int = 2) -> None:
                 fresh = target.with_name(f"{target.name}.new")
                 shutil.copy2(file, fresh)
                 os.replace(fresh, target)  # a process that has the old one open keeps it
+    _write_if_changed(destination / BUILT_WITH, importlib.metadata.version("torch"))
 
 
 def _version(file: pathlib.Path) -> tuple[int, int]:

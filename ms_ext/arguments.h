@@ -11,7 +11,6 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
-#include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Layout.h>

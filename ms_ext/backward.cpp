@@ -1,5 +1,6 @@
 #include "backward.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <stdexcept>
@@ -46,6 +47,11 @@ variable_list Saved::gradients(const Call &c) const {
 
 namespace {
 
+// PyTorch shows a node's formula only to what is derived from it; calling the node itself would record it for profilers.
+struct Formula : torch::autograd::Node {
+  using torch::autograd::Node::apply;
+};
+
 struct Sink final : torch::autograd::Node {
   variable_list apply(variable_list &&) override { return {}; }
 };
@@ -53,8 +59,19 @@ struct Sink final : torch::autograd::Node {
 }  // namespace
 
 const torch::autograd::Edge &sink() {
-  static const torch::autograd::Edge edge(make_node<Sink>(), 0);
+  static const torch::autograd::Edge edge(own(new Sink()), 0);
   return edge;
+}
+
+BackwardBase::BackwardBase(Call &c, const Saved &saved, torch::autograd::Node *node)
+    : c_(c), saved_(saved), owned_(own(node)) {}
+
+BackwardBase::~BackwardBase() = default;
+
+void BackwardBase::apply() {
+  const at::NoGradGuard no_grad;
+  owned_->set_next_edges(std::move(edges_));
+  c_.store([&] { return finish((*owned_.*&Formula::apply)(saved_.gradients(c_))); });
 }
 
 void BackwardBase::save(SavedVariable &field, const at::Tensor &tensor) { field = SavedVariable(tensor, false); }

@@ -9,7 +9,7 @@
 //     at::Scalar negative_slope;
 //     explicit leaky_relu_derivative_shim(Arguments &args) { args >> saved >> self >> negative_slope; }
 //     void operator()(Call &c) const {
-//       const auto self = c(this->self);
+//       const auto &self = c(this->self);
 //       Backward<generated::LeakyReluBackward0> node(c, saved);
 //       node.save(node->self_, self);
 //       node.save(node->negative_slope, negative_slope);
@@ -21,7 +21,7 @@
 #pragma once
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/core/grad_mode.h>
+#include <ATen/core/List.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
@@ -51,24 +51,22 @@ struct Saved {
 
 Arguments &operator>>(Arguments &args, Saved &saved);
 
-// PyTorch 2.13 counts references in the node, earlier ones beside it.
+// What owns a new node. PyTorch 2.13 counts references in the node, earlier ones beside it.
 template <typename Node>
-auto make_node() {
+auto own(Node *node) {
   if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, Node>) {
-    return c10::make_intrusive<Node>();
+    return c10::intrusive_ptr<Node>::unsafe_steal_from_new(node);
   } else {
-    return std::make_shared<Node>();
+    return std::shared_ptr<Node>(node);
   }
 }
 
 // Where the edges of a node lead: it only has to be there for the node to compute the gradient.
 const torch::autograd::Edge &sink();
 
-// The part of Backward that does not depend on the node.
+// The part of Backward that does not depend on the node's class, in backward.cpp: there are hundreds of these to compile.
 class BackwardBase {
  public:
-  BackwardBase(Call &c, const Saved &saved) : c_(c), saved_(saved) {}
-
   void save(torch::autograd::SavedVariable &field, const at::Tensor &tensor);
   void save(torch::autograd::SavedVariable &field, const std::optional<at::Tensor> &tensor);
   void save(std::vector<torch::autograd::SavedVariable> &field, const std::vector<at::Tensor> &tensors);
@@ -89,34 +87,36 @@ class BackwardBase {
   void wants(const std::optional<at::Tensor> &input);
   void wants(const std::vector<at::Tensor> &inputs);
 
+  // Computes the gradients, and brings them to the outputs.
+  void apply();
+
  protected:
+  // Takes the node over.
+  BackwardBase(Call &c, const Saved &saved, torch::autograd::Node *node);
+  ~BackwardBase();
+
+ private:
   std::vector<at::Tensor> finish(const torch::autograd::variable_list &gradients) const;
+  bool gives_gradient(size_t input) const;
 
   Call &c_;
   const Saved &saved_;
+  decltype(own(static_cast<torch::autograd::Node *>(nullptr))) owned_;
   torch::autograd::edge_list edges_;
-
- private:
-  bool gives_gradient(size_t input) const;
-
   std::vector<at::Tensor> wanted_;
 };
 
 template <typename Node>
 class Backward : public BackwardBase {
  public:
-  using BackwardBase::BackwardBase;
+  Backward(Call &c, const Saved &saved) : Backward(c, saved, new Node()) {}
 
-  Node *operator->() { return node_.get(); }
-
-  void apply() {
-    const at::NoGradGuard no_grad;
-    node_->set_next_edges(std::move(edges_));
-    c_.store([&] { return finish(node_->apply(saved_.gradients(c_))); });
-  }
+  Node *operator->() { return node_; }
 
  private:
-  decltype(make_node<Node>()) node_ = make_node<Node>();
+  Backward(Call &c, const Saved &saved, Node *node) : BackwardBase(c, saved, node), node_(node) {}
+
+  Node *node_;
 };
 
 // The functions that derivatives.yaml's expressions call and PyTorch does not export.

@@ -15,6 +15,8 @@
 //   MS_EXT_RUN(sigmoid)
 #pragma once
 
+#include <ATen/core/List.h>
+
 #include <functional>
 #include <limits>
 #include <type_traits>

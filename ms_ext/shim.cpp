@@ -1,6 +1,7 @@
 #include "shim.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/List.h>
 #include <c10/util/Exception.h>
 #include <pmmintrin.h>
 #include <unistd.h>

@@ -24,6 +24,11 @@
 #include "infer.h"
 #include "ms_ext.h"
 
+namespace c10 {
+template <class T>
+class List;  // whose header takes the compiler as long as the rest: who calls with such a list includes it
+}
+
 namespace ms_ext {
 
 // One launch: views of MindSpore's tensors, and the places for the results.

@@ -2,5 +2,5 @@
 # From a fresh machine to two loss curves: the same network trained by the bridge and by PyTorch.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../env.sh"
-bridge_setup train scikit-learn matplotlib
+bridge_setup train 'aten-bridge[test]'
 exec python "$BRIDGE_ROOT/scripts/train_demo.py" "$@"
