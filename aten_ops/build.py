@@ -26,6 +26,7 @@ CUDA = pathlib.Path("/usr/local/cuda")  # where its toolkit is unless CUDA_HOME 
 # Found without importing it, which takes seconds.
 MINDSPORE = pathlib.Path(str(importlib.metadata.distribution("mindspore").locate_file("mindspore")))
 MINDSPORES_ABI = ("aot_extra.cpp", "launch_error.cpp")  # these talk to MindSpore with C++ strings, in its old ABI
+WITH_MINDSPORE = ("pynative.cpp", "data_dependent.cpp")  # compiled with MindSpore's headers, into _pynative.so
 # By its file: where g++ falls back to its static one, the process has two, and numbers in error messages end it.
 CXX_LIBRARY = "-l:libstdc++.so.6"
 MINDSPORE_INCLUDES = (
@@ -131,9 +132,9 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
 
     ms_ext = ROOT / "ms_ext"
     complete = "-Wl,--no-undefined"
-    pynative = ms_ext / "pynative.cpp"
-    library("libms_ext.so", sorted(set(ms_ext.glob("*.cpp")) - {pynative}), complete)
-    lines.extend(_pynative_module(pynative, objects))
+    with_mindspore = [ms_ext / name for name in WITH_MINDSPORE]
+    library("libms_ext.so", sorted(set(ms_ext.glob("*.cpp")) - set(with_mindspore)), complete)
+    lines.extend(_pynative_module(with_mindspore, objects))
     library("libaten_cpu.so", sorted(generated.glob("*.cpp")), f"-lms_ext {complete}", "libms_ext.so")
     if with_cuda:
         flags = "".join([" -DMS_EXT_CUDA", *(f" -isystem {folder}" for folder in cuda_headers())])
@@ -145,21 +146,29 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
     return "\n".join(lines) + "\n"
 
 
-def _pynative_module(source: pathlib.Path, objects: pathlib.Path) -> list[str]:
+def _pynative_module(sources: list[pathlib.Path], objects: pathlib.Path) -> list[str]:
     """A Python module against MindSpore, by the headers and libraries that its CustomOpBuilder uses."""
     include = MINDSPORE / "include"
     folders = [MINDSPORE, include, *(include / folder for folder in MINDSPORE_INCLUDES), sysconfig.get_path("include")]
-    libraries = ("core", "ms_backend", "pynative", "pyboost", "runtime_pipeline", "runtime_utils")
-    built = objects / "pynative" / "pynative.o"
+    libraries = ("core", "ms_backend", "pynative", "pyboost", "hardware_abstract", "runtime_pipeline", "runtime_utils")
+    ms_ext = ROOT / "ms_ext"
+    built = {objects / "pynative" / f"{source.stem}.o": source for source in sources}
+    lines = [
+        line
+        for target, source in built.items()
+        for line in (
+            f"build {target}: compile {source}",
+            f"  includes = -I{ms_ext} -I{ms_ext / 'mindspore'} {' '.join(f'-isystem {f}' for f in folders)}",
+            "  flags = -std=c++17 -O2 -fPIC -w -D_GLIBCXX_USE_CXX11_ABI=0 -DENABLE_FAST_HASH_TABLE=1",
+        )
+    ]
     return [
-        f"build {built}: compile {source}",
-        f"  includes = -I{source.parent} -I{source.parent / 'mindspore'} {' '.join(f'-isystem {f}' for f in folders)}",
-        "  flags = -std=c++17 -O2 -fPIC -w -D_GLIBCXX_USE_CXX11_ABI=0 -DENABLE_FAST_HASH_TABLE=1",
+        *lines,
         "rule module",
         f"  command = $cxx -shared $in -o $out {CXX_LIBRARY} -L{MINDSPORE / 'lib'} "
         + " ".join(f"-lmindspore_{name}" for name in libraries),
         "  description = link $out",
-        f"build {objects / '_pynative.so'}: module {built}",
+        f"build {objects / '_pynative.so'}: module {' '.join(map(str, built))}",
     ]
 
 

@@ -6,27 +6,26 @@ results' memory (on a GPU, or to differentiate), a primitive computes them again
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
 import torch
 from mindspore.ops.primitive import _pynative_executor
 
-from bridge import devices, dtypes
+from bridge import data_dependent, devices, dtypes
 from bridge.arguments import Bound
 from bridge.encoding import RANDOM_MARK
-from bridge.infer import flat, renamed, torch_call
+from bridge.infer import Spec, flat, renamed, torch_call
 from bridge.primitive import Shaped, run
 from bridge.schema import SHARED, Schema, label
 
 
-def reason(op: Schema) -> str:
-    """Why the operator needs PyNative mode."""
-    if op.eager_because:
-        return op.eager_because
-    if all(result in ("Tensor", "List[Tensor]") for result in op.results) and op.results:
-        return "the shape of its result depends on the data"
-    return "its result is not a tensor"
+def reason(op: Schema, text: str, inputs: Sequence[Spec]) -> str:
+    """Why a call cannot be a primitive; empty if it can. The arguments are those of `data_dependent.reason`."""
+    if op.shim is None and not data_dependent.always(op):
+        return op.eager_because or "its result is not a tensor"
+    return data_dependent.reason(op, text, inputs)
 
 
 def torch_view(tensor: ms.Tensor) -> torch.Tensor:

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,6 +23,18 @@ WRONG_ON_META = {
     "_batch_norm_with_update_functional", "_foreach_pow", "_weight_norm_interface", "_autocast_to_reduced_precision",
     "_autocast_to_full_precision", "log_sigmoid_forward", "native_layer_norm", "_linalg_svd", "_make_dep_token",
 }  # fmt: skip
+
+# Operators that read values while they run, although these do not decide about shapes, and have no meta function that
+# does without: these run on tensors filled with zeros as well, or with ones where they refuse zeros.
+READS_VALUES = {
+    "_foreach_addcdiv.Tensor", "_foreach_addcmul.Tensor", "_pack_padded_sequence_backward", "narrow.Tensor",
+    "randint_like.Tensor_generator", "cov", "istft",
+}  # fmt: skip
+REFUSES_ZEROS = {"randint_like.Tensor_generator", "cov", "istft"}
+
+# The second tensor of these says how many rows of the first belong to each step; the third has a row for each of the
+# first step.
+PACKED_RNNS = {"gru.data", "lstm.data", "rnn_relu.data", "rnn_tanh.data"}
 
 
 def _torch_value(argument: Any, value: Any, tensors: list[torch.Tensor]) -> Any:
@@ -64,18 +78,69 @@ def flat(results: Any) -> list[torch.Tensor]:
 
 
 def _run(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
-    make = torch.empty if device == "meta" else torch.zeros
+    make = torch.empty if device == "meta" else torch.ones if op.name in REFUSES_ZEROS else torch.zeros
     tensors = [make(shape, dtype=dtype, device=device) for shape, dtype in inputs]
+    return _results(op, text, tensors, device)
+
+
+def _run_packed_rnn(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
+    """What the call gives whose data has one step: all but the number of rows of the first result."""
+    data, state = inputs[0][0], inputs[2][0]
+    if len(data) != 2 or len(state) != 3:
+        return _run(op, text, inputs, device)  # PyTorch says what is wrong
+    tensors = [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in inputs]
+    tensors[0] = tensors[0].new_empty(state[1], data[1])
+    tensors[1] = torch.tensor([state[1]], dtype=inputs[1][1])
+    (shape, dtype), *others = _results(op, text, tensors, "meta")
+    return ((data[0], *shape[1:]), dtype), *others
+
+
+def _results(op: Schema, text: str, tensors: list[torch.Tensor], device: str) -> tuple[Spec, ...]:
     seeded = [device] if device.startswith("cuda") else []
     with torch.random.fork_rng(seeded, enabled=op.random and device != "meta"):  # leaves what users seed alone
         found = flat(torch_call(op, text, tensors, device))
     _check(op, text, tensors, found)
     if op.backward is not None and op.backward["uses_results"]:
-        layouts.record(op.name, text, [shape for shape, _ in inputs], found)
+        layouts.record(op.name, text, [tuple(tensor.shape) for tensor in tensors], found)
     results = [(tuple(t.shape), t.dtype) for t in found]
     if text.endswith(RANDOM_MARK):
         results.append((tuple(torch.get_rng_state().shape), torch.uint8))
     return tuple(results)
+
+
+# Data of several kinds, from the number of each element. What differs among their results depends on the data.
+_DATA: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    torch.zeros_like,
+    torch.ones_like,
+    lambda numbers: torch.full_like(numbers, 2),
+    lambda numbers: numbers % 3,
+    lambda numbers: torch.sin(numbers * 0.7) * 3,  # as good as random
+]
+
+
+def _run_on_data(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
+    """What results have in common whose shapes depend on the data; the rest is unknown, as in `infer_unknown`."""
+    if op.name == "_reshape_from_tensor":
+        return (((-1,) * inputs[1][0][0], inputs[0][1]),)
+    # A mask among indices has as many elements that count as the other indices have.
+    sizes = {shape[-1] for shape, dtype in inputs if shape and not dtype.is_floating_point}
+    masked = any(dtype in (torch.bool, torch.uint8) for _, dtype in inputs)
+    counted = [functools.partial(torch.lt, other=size) for size in sizes] if masked else []
+    found: list[tuple[Spec, ...]] = []
+    for data in [*_DATA, *counted]:
+        numbers = [torch.arange(math.prod(shape), dtype=torch.float64).view(shape) for shape, _ in inputs]
+        tensors = [data(x).to(dtype).to(device) for x, (_, dtype) in zip(numbers, inputs, strict=True)]
+        try:
+            found.append(_results(op, text, tensors, device))
+        except Exception as error:  # such data is not for this operator
+            failure = error
+    if not found:
+        raise failure
+    if len({len(results) for results in found}) > 1:
+        raise RuntimeError("the number of its results depends on the data, and a graph needs to know it")
+    if len(found) == 1:
+        return tuple(((-1,) * len(shape), dtype) for shape, dtype in found[0])
+    return functools.reduce(_common, found)
 
 
 def _check(op: Schema, text: str, tensors: list[torch.Tensor], found: list[torch.Tensor]) -> None:
@@ -102,12 +167,21 @@ def infer(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[
         return gradient.infer(text, inputs)
     if name.startswith(gradient.BACKWARD_PREFIX):
         return gradient.infer_backward(text, inputs)
+    unsized = name.startswith(gradient.UNSIZED_PREFIX)
+    if unsized:
+        name, text = name.removeprefix(gradient.UNSIZED_PREFIX), gradient.parse(text).text
     op = schema(name)
     real = devices.torch_name(device)
     with torch.no_grad():
         try:
             if not op.is_aten:
                 return _run(op, op.operator_text(text), inputs, "meta")
+            if unsized:
+                return _run_on_data(op, text, inputs, real)
+            if op.name in READS_VALUES:
+                return _run(op, text, inputs, real)
+            if op.name in PACKED_RNNS:
+                return _run_packed_rnn(op, text, inputs, real)
             try:
                 found = _run(op, text, inputs, "meta")
                 return _run(op, text, inputs, real) if op.packet in WRONG_ON_META else found
@@ -144,9 +218,12 @@ def infer_unknown(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -
     first, second = (
         infer(name, text, device, tuple((_filled(shape, n), dtype) for shape, dtype in inputs)) for n in _STAND_INS
     )
+    return _common(first, second)
+
+
+def _common(first: tuple[Spec, ...], second: tuple[Spec, ...]) -> tuple[Spec, ...]:
     return tuple(
-        (_common_shape(one, other), dtype)
-        for (one, dtype), (other, _) in zip(first, second, strict=True)
+        (_common_shape(one, other), dtype) for (one, dtype), (other, _) in zip(first, second, strict=True)
     )
 
 
