@@ -217,6 +217,29 @@ class Shaped(Kernel):
         return self.results
 
 
+class Unsized(Kernel):
+    """An overload whose results' shapes depend on the data, in graph mode: ms_ext/data_dependent.cpp tells them after
+    each launch.
+
+    Args:
+        name, text, device, input_dtypes: see Kernel. The device is the CPU.
+    """
+
+    def __init__(self, name: str, text: str, device: str, input_dtypes: str) -> None:
+        if not direct.is_built():
+            raise RuntimeError(f"{label(name)}: the shape of its result depends on the data, which in graph mode needs "
+                               "the bridge to be built for this MindSpore")
+        inputs = gradient.op_inputs(text)
+        kernel_text = Level(name, text, 0, ()).kernel_text(inputs)
+        function = f"{SHARED[device]}:aten_gradient"
+        super().__init__(gradient.UNSIZED_PREFIX + name, kernel_text, function, device, False, input_dtypes)
+        self.init_attrs = {"name": name, "text": text, "device": device, "input_dtypes": input_dtypes}
+        for attribute in ("reg_op_name", "uniq_name"):  # by the latter MindSpore looks for the kernel
+            self.add_prim_attr(attribute, "aten_data_dependent")
+        self.add_prim_attr("aten_label", name)
+        self.differentiate_by(inputs, Differentiate(name, text, device))
+
+
 class Backward(Kernel):
     """The first-order gradient of an ATen overload by its own formula, without running the overload again.
 
