@@ -10,9 +10,9 @@ from mindspore.ops._primitive_cache import _get_cache_prim
 from mindspore.ops.functional import isconstant
 from mindspore.ops.primitive import _pynative_executor, constexpr
 
-from bridge import alias, devices, dtypes, eager
+from bridge import alias, data_dependent, devices, dtypes, eager
 from bridge.arguments import Bound, TensorMark, resolve
-from bridge.primitive import ATen, run
+from bridge.primitive import ATen, Unsized, run
 from bridge.results import arrange, places
 from bridge.schema import Schema, label, schema
 
@@ -42,6 +42,7 @@ class Operator:
         self.wants_cpu = wants_cpu
         self._schemas: list[Schema] | None = None
         self._plans: dict[Any, Any] = {}
+        self._undecided: dict[Any, _Undecided] = {}
         # Python calls an object through its class; MindSpore's compiler asks the object itself for its __call__.
         self.__dict__["__call__"] = self._call_in_graph
         self.__dict__["__ms_class__"] = True  # what ms.jit_class sets
@@ -78,24 +79,29 @@ class Operator:
                 key = _key(args, tensors)
             plan = self._plans.get(key)
         except TypeError:  # an argument that cannot be hashed: resolution says what is wrong with it
-            plan = None
+            plan = key = None
         if plan is None:
-            return self._call_unplanned(args, kwargs, key)
+            return self._call_unplanned(args, kwargs, key, tensors)
         primitive, arrange = plan
         results = _run(primitive, tensors)
         return arrange(results) if arrange else results
 
-    def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any) -> Any:
+    def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[Any]) -> Any:
+        if key in self._undecided:
+            return self._undecided[key](tensors)
         bound = resolve(self.name, self.schemas, args, kwargs)
         device = devices.place(bound.schema, self.wants_cpu)
+        if data_dependent.sometimes(bound.schema):
+            undecided = _Undecided(bound, device)
+            if bound.reusable:
+                _keep(self._undecided, key, undecided)
+            return undecided(bound.tensors)
         if bound.schema.shim is None:
             return eager.call(bound, device)
         primitive = ATen(bound.schema.name, bound.text, device)
         arrange = _arranger(bound)
         if bound.reusable:
-            if len(self._plans) >= _MAX_PLANS:
-                self._plans.clear()
-            self._plans[key] = (primitive, arrange)
+            _keep(self._plans, key, (primitive, arrange))
         results = _run(primitive, bound.tensors)
         return arrange(results) if arrange else results
 
@@ -136,7 +142,8 @@ class Operator:
                 inputs = (*inputs, tensors[i])
             results = _get_cache_prim(ATen)(part[0], part[1], bound[2], part[2])(*inputs)
             return results if part[4] is None else results[part[4]]
-        results = _get_cache_prim(ATen)(bound[0], bound[1], bound[2], bound[3])(*tensors)
+        primitive = Unsized if bound[5] else ATen
+        results = _get_cache_prim(primitive)(bound[0], bound[1], bound[2], bound[3])(*tensors)
         if not bound[4]:
             return results
         arranged = ()
@@ -150,15 +157,40 @@ class Operator:
         return arranged[0] if len(arranged) == 1 else arranged
 
 
+def _keep(plans: dict[Any, Any], key: Any, plan: Any) -> None:
+    if len(plans) >= _MAX_PLANS:
+        plans.clear()
+    plans[key] = plan
+
+
+class _Undecided:
+    """A planned call that is a primitive or not by the shapes and dtypes of its inputs (bridge/data_dependent.py)."""
+
+    def __init__(self, bound: Bound, device: str) -> None:
+        self.schema = bound.schema
+        self.text = bound.text
+        self.device = device
+        self.arrange = _arranger(bound)
+
+    @functools.cached_property
+    def primitive(self) -> ATen:
+        return ATen(self.schema.name, self.text, self.device)
+
+    def __call__(self, tensors: list[Any]) -> Any:
+        inputs = [(tuple(x.shape), dtypes.to_torch(x.dtype)) for x in tensors]
+        if data_dependent.reason(self.schema, self.text, inputs):
+            return eager.call(Bound(self.schema, tensors, self.text, True), self.device)
+        results = _run(self.primitive, tensors)
+        return self.arrange(results) if self.arrange else results
+
+
 def _run(primitive: ATen, tensors: list[Any]) -> Any:
     """Call a primitive; while MindSpore records for a gradient, its alias if it has one."""
     if not (primitive.composite and _pynative_executor.grad_flag()):
         return run(primitive, tensors)
     key = tuple([(x.shape, x.dtype) for x in tensors])
     if key not in primitive.aliases:
-        if len(primitive.aliases) >= _MAX_PLANS:
-            primitive.aliases.clear()
-        primitive.aliases[key] = _alias(primitive, key)
+        _keep(primitive.aliases, key, _alias(primitive, key))
     part = primitive.aliases[key]
     if part is None:
         return run(primitive, tensors)
@@ -233,11 +265,14 @@ def _bind_in_graph(
     split = len(values) - len(keywords)
     kwargs = dict(zip(keywords, values[split:], strict=True))
     bound = resolve(name, [schema(n) for n in names], values[:split], kwargs)
-    if bound.schema.shim is None:
-        raise RuntimeError(f"{label(bound.schema.name)} works in PyNative mode only: {eager.reason(bound.schema)}")
+    inputs = [((-2,), dtypes.to_torch(dtype)) for dtype in types]
+    reason = eager.reason(bound.schema, bound.text, inputs)
+    unsized = bool(data_dependent.reason(bound.schema, bound.text, inputs))
+    if reason and not unsized:
+        raise RuntimeError(f"{label(bound.schema.name)} works in PyNative mode only: {reason}")
     input_dtypes = dtypes.names(types)
-    device = devices.place(bound.schema, wants_cpu)
-    return bound.schema.name, bound.text, device, input_dtypes, bound.schema.nested
+    device = devices.place(bound.schema, wants_cpu or unsized)
+    return bound.schema.name, bound.text, device, input_dtypes, bound.schema.nested or unsized, unsized
 
 
 @constexpr
