@@ -109,13 +109,18 @@ def _results(op: Schema, text: str, tensors: list[torch.Tensor], device: str) ->
 
 
 # Data of several kinds, from the number of each element. What differs among their results depends on the data.
-_DATA: list[Callable[[torch.Tensor], torch.Tensor]] = [
+_Data = Callable[[torch.Tensor], torch.Tensor]
+_DATA: list[_Data] = [
     torch.zeros_like,
     torch.ones_like,
     lambda numbers: torch.full_like(numbers, 2),
     lambda numbers: numbers % 3,
-    lambda numbers: torch.sin(numbers * 0.7) * 3,  # as good as random
+    lambda numbers: torch.sin(numbers * numbers) * 3,  # as good as random
 ]
+
+
+def _below(size: int) -> _Data:
+    return lambda numbers: numbers < size
 
 
 def _run_on_data(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
@@ -125,9 +130,9 @@ def _run_on_data(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -
     # A mask among indices has as many elements that count as the other indices have.
     sizes = {shape[-1] for shape, dtype in inputs if shape and not dtype.is_floating_point}
     masked = any(dtype in (torch.bool, torch.uint8) for _, dtype in inputs)
-    counted = [functools.partial(torch.lt, other=size) for size in sizes] if masked else []
+    counted = [_below(size) for size in sizes] if masked else []
     found: list[tuple[Spec, ...]] = []
-    for data in [*_DATA, *counted]:
+    for data in (*_DATA, *counted):
         numbers = [torch.arange(math.prod(shape), dtype=torch.float64).view(shape) for shape, _ in inputs]
         tensors = [data(x).to(dtype).to(device) for x, (_, dtype) in zip(numbers, inputs, strict=True)]
         try:

@@ -49,6 +49,8 @@ class DataDependent final : public mindspore::kernel::NativeCpuKernelMod {
   // MindSpore wants to allocate something, and refuses unknown shapes.
   int Resize(const KernelTensors &, const KernelTensors &outputs) override {
     output_size_list_.assign(outputs.size(), 1);
+    inferred_.clear();
+    for (const KernelTensor *output : outputs) inferred_.push_back(output->GetShapeVector());
     return mindspore::kernel::KRET_OK;
   }
 
@@ -67,7 +69,7 @@ class DataDependent final : public mindspore::kernel::NativeCpuKernelMod {
       names.push_back(mindspore::TypeIdToString(input->dtype_id(), true));
     }
     for (const std::string &name : names) dtypes.push_back(name.c_str());
-    Results results{outputs, {}};
+    Results results{outputs, inferred_, {}};
     evaluate(static_cast<int>(params.size()), params.data(), ndims.data(), shapes.data(), dtypes.data(), extra_.get(),
              take, &results);
     shapes_ = std::move(results.shapes);
@@ -90,16 +92,28 @@ class DataDependent final : public mindspore::kernel::NativeCpuKernelMod {
  private:
   struct Results {
     const KernelTensors &outputs;
+    const std::vector<mindspore::ShapeVector> &inferred;
     std::vector<mindspore::ShapeVector> shapes;
   };
+
+  // Whether a shape is what the graph was compiled for, with -1 for unknown dimensions and a single -2 for any rank.
+  static bool fits(const mindspore::ShapeVector &shape, const mindspore::ShapeVector &inferred) {
+    if (inferred == mindspore::ShapeVector{-2}) return true;
+    return std::equal(shape.begin(), shape.end(), inferred.begin(), inferred.end(),
+                      [](int64_t size, int64_t known) { return known < 0 || size == known; });
+  }
 
   std::string attribute(const char *name) const { return mindspore::GetValue<std::string>(primitive_->GetAttr(name)); }
 
   // Puts the next result into memory of its size, in place of what MindSpore allocated before the launch.
   static void take(void *to, int ndim, const int64_t *shape, const void *data, size_t bytes) {
     auto &results = *static_cast<Results *>(to);
-    mindspore::device::DeviceAddress *address = results.outputs.at(results.shapes.size())->device_address().get();
+    const size_t result = results.shapes.size();
+    mindspore::device::DeviceAddress *address = results.outputs.at(result)->device_address().get();
     results.shapes.emplace_back(shape, shape + ndim);
+    if (!fits(results.shapes.back(), results.inferred.at(result))) {
+      throw std::runtime_error("result " + std::to_string(result) + " has another shape than was inferred");
+    }
     static const auto *device =
         mindspore::device::DeviceContextManager::GetInstance()
             .GetOrCreateDeviceContext(mindspore::device::DeviceContextKey{mindspore::device::DeviceType::kCPU, 0})
@@ -113,6 +127,7 @@ class DataDependent final : public mindspore::kernel::NativeCpuKernelMod {
   }
 
   std::unique_ptr<ms_ext::Extra> extra_;
+  std::vector<mindspore::ShapeVector> inferred_;
   std::vector<mindspore::ShapeVector> shapes_;  // of the results of the last launch
 };
 

@@ -242,22 +242,21 @@ Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra) {
 
 extern "C" {
 
-// For a kernel on the CPU whose results have no memory yet: runs it on the inputs, and passes each result to `take` with
-// `to`, in order.
+// For a kernel on the CPU whose results have no memory yet: runs it on the inputs, and passes each result to `take`
+// with `to`, in order.
 void ms_ext_evaluate(int ninputs, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *extra,
                      void (*take)(void *to, int ndim, const int64_t *shape, const void *data, size_t bytes), void *to) {
   const ms_ext::WithDenormals with_denormals;
-  ms_ext::run_on_views(c10::kCPU, ninputs, params, ndims, shapes, dtypes, extra,
-                       [&](const ms_ext::Kernel &kernel, ms_ext::Call &call) {
-                         std::vector<at::Tensor> results;
-                         call.keep(results);
-                         kernel(call);
-                         for (const at::Tensor &result : results) {
-                           const at::Tensor dense = result.resolve_conj().resolve_neg().contiguous();
-                           take(to, static_cast<int>(dense.dim()), dense.sizes().data(), dense.const_data_ptr(),
-                                dense.nbytes());
-                         }
-                       });
+  ms_ext::run_on_views(
+      c10::kCPU, ninputs, params, ndims, shapes, dtypes, extra, [&](const ms_ext::Kernel &kernel, ms_ext::Call &call) {
+        std::vector<at::Tensor> results;
+        call.keep(results);
+        kernel(call);
+        for (const at::Tensor &result : results) {
+          const at::Tensor dense = result.resolve_conj().resolve_neg().contiguous();
+          take(to, static_cast<int>(dense.dim()), dense.sizes().data(), dense.const_data_ptr(), dense.nbytes());
+        }
+      });
 }
 
 void ms_ext_set_infer(ms_ext::Infer infer) { ms_ext::infer_in_python = infer; }
