@@ -1,6 +1,7 @@
 """Operators that cannot be a primitive: PyTorch runs them at once, on views of MindSpore's memory, in PyNative mode.
 
-They are those whose result is a Python value, or has a shape that depends on the data. Where MindSpore has to own the
+They are those whose result is a Python value, or has a shape that depends on the data (in that call:
+bridge/data_dependent.py). Where MindSpore has to own the
 results' memory (on a GPU, or to differentiate), a primitive computes them again, now that their shapes are known.
 """
 from __future__ import annotations
@@ -23,9 +24,19 @@ from bridge.schema import SHARED, Schema, label
 
 def reason(op: Schema, text: str, inputs: Sequence[Spec]) -> str:
     """Why a call cannot be a primitive; empty if it can. The arguments are those of `data_dependent.reason`."""
-    if op.shim is None and not data_dependent.always(op):
-        return op.eager_because or "its result is not a tensor"
-    return data_dependent.reason(op, text, inputs)
+    return without_kernel(op) or data_dependent.reason(op, text, inputs)
+
+
+def without_kernel(op: Schema) -> str:
+    """Why no call of the operator can be a kernel, in graph mode either; empty if one can."""
+    if op.shim is not None or data_dependent.always(op):
+        return ""
+    if op.eager_because:
+        return op.eager_because
+    if not op.results:
+        return "it has no result"
+    tensors = [result for result in op.results if "Tensor" in result]
+    return "not all of its results are tensors" if tensors else "its result is not a tensor"
 
 
 def torch_view(tensor: ms.Tensor) -> torch.Tensor:
