@@ -220,10 +220,28 @@ def infer_unknown(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -
         return infer(name, text, device, inputs)
     if any(-2 in shape for shape, _ in inputs):
         return tuple(((-2,), dtype) for _, dtype in _infer_with_any_rank(name, text, device, inputs))
-    first, second = (
-        infer(name, text, device, tuple((_filled(shape, n), dtype) for shape, dtype in inputs)) for n in _STAND_INS
-    )
+    try:
+        first, second = (_infer_filled(name, text, device, inputs, size) for size in _STAND_INS)
+    except Exception as error:
+        return _infer_ranks(name, text, device, inputs, error)
     return _common(first, second)
+
+
+def _infer_filled(name: str, text: str, device: str, inputs: tuple[Spec, ...], unknown: int) -> tuple[Spec, ...]:
+    return infer(name, text, device, tuple((_filled(shape, unknown), dtype) for shape, dtype in inputs))
+
+
+def _infer_ranks(
+    name: str, text: str, device: str, inputs: tuple[Spec, ...], refusal: Exception
+) -> tuple[Spec, ...]:
+    """The results without their sizes, where an unknown dimension has to be 1, or as long as a known one."""
+    for size in sorted({1, *(size for shape, _ in inputs for size in shape if size > 0)}):
+        try:
+            found = _infer_filled(name, text, device, inputs, size)
+        except Exception:
+            continue
+        return tuple(((-1,) * len(shape), dtype) for shape, dtype in found)
+    raise refusal
 
 
 def _common(first: tuple[Spec, ...], second: tuple[Spec, ...]) -> tuple[Spec, ...]:
