@@ -26,9 +26,10 @@ CUDA = pathlib.Path("/usr/local/cuda")  # where its toolkit is unless CUDA_HOME 
 # Found without importing it, which takes seconds.
 MINDSPORE = pathlib.Path(str(importlib.metadata.distribution("mindspore").locate_file("mindspore")))
 MINDSPORES_ABI = ("aot_extra.cpp", "launch_error.cpp")  # these talk to MindSpore with C++ strings, in its old ABI
-WITH_MINDSPORE = ("pynative.cpp", "data_dependent.cpp")  # compiled with MindSpore's headers, into _pynative.so
 # By its file: where g++ falls back to its static one, the process has two, and numbers in error messages end it.
 CXX_LIBRARY = "-l:libstdc++.so.6"
+# Modules share their types if they were compiled with pybind11 and the C++ ABI of this name: MindSpore's releases were.
+MINDSPORES_PYBIND_ABI = "_cxxabi1013"
 MINDSPORE_INCLUDES = (
     "third_party", "third_party/robin_hood_hashing", "third_party/securec/include", "mindspore/include",
     "mindspore/core/include", "mindspore/core/mindrt/include", "mindspore/core/mindrt", "mindspore/ops",
@@ -132,9 +133,9 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
 
     ms_ext = ROOT / "ms_ext"
     complete = "-Wl,--no-undefined"
-    with_mindspore = [ms_ext / name for name in WITH_MINDSPORE]
-    library("libms_ext.so", sorted(set(ms_ext.glob("*.cpp")) - set(with_mindspore)), complete)
-    lines.extend(_pynative_module(with_mindspore, objects))
+    for_mindspore = [ms_ext / name for name in ("data_dependent.cpp", "graph_call.cpp", "pynative.cpp")]
+    library("libms_ext.so", sorted(set(ms_ext.glob("*.cpp")) - set(for_mindspore)), complete)
+    lines.extend(_pynative_module(for_mindspore, objects))
     library("libaten_cpu.so", sorted(generated.glob("*.cpp")), f"-lms_ext {complete}", "libms_ext.so")
     if with_cuda:
         flags = "".join([" -DMS_EXT_CUDA", *(f" -isystem {folder}" for folder in cuda_headers())])
@@ -149,27 +150,27 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
 def _pynative_module(sources: list[pathlib.Path], objects: pathlib.Path) -> list[str]:
     """A Python module against MindSpore, by the headers and libraries that its CustomOpBuilder uses."""
     include = MINDSPORE / "include"
+    ms_ext = sources[0].parent
     folders = [MINDSPORE, include, *(include / folder for folder in MINDSPORE_INCLUDES), sysconfig.get_path("include")]
-    libraries = ("core", "ms_backend", "pynative", "pyboost", "hardware_abstract", "runtime_pipeline", "runtime_utils")
-    ms_ext = ROOT / "ms_ext"
-    built = {objects / "pynative" / f"{source.stem}.o": source for source in sources}
+    libraries = (
+        "common", "core", "frontend", "hardware_abstract", "ms_backend", "pynative", "pyboost", "runtime_pipeline",
+        "runtime_utils",
+    )  # fmt: skip
     lines = [
-        line
-        for target, source in built.items()
-        for line in (
-            f"build {target}: compile {source}",
-            f"  includes = -I{ms_ext} -I{ms_ext / 'mindspore'} {' '.join(f'-isystem {f}' for f in folders)}",
-            "  flags = -std=c++17 -O2 -fPIC -w -D_GLIBCXX_USE_CXX11_ABI=0 -DENABLE_FAST_HASH_TABLE=1",
-        )
-    ]
-    return [
-        *lines,
         "rule module",
         f"  command = $cxx -shared $in -o $out {CXX_LIBRARY} -L{MINDSPORE / 'lib'} "
         + " ".join(f"-lmindspore_{name}" for name in libraries),
         "  description = link $out",
-        f"build {objects / '_pynative.so'}: module {' '.join(map(str, built))}",
     ]
+    built = [objects / "pynative" / f"{source.stem}.o" for source in sources]
+    for source, target in zip(sources, built, strict=True):
+        lines += [
+            f"build {target}: compile {source}",
+            f"  includes = -I{ms_ext} -I{ms_ext / 'mindspore'} {' '.join(f'-isystem {f}' for f in folders)}",
+            "  flags = -std=c++17 -O2 -fPIC -w -D_GLIBCXX_USE_CXX11_ABI=0 -DENABLE_FAST_HASH_TABLE=1 "
+            f"-DPYBIND11_BUILD_ABI='\"{MINDSPORES_PYBIND_ABI}\"'",
+        ]
+    return [*lines, f"build {objects / '_pynative.so'}: module {' '.join(map(str, built))}"]
 
 
 def compile_libraries(

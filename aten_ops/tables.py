@@ -1,6 +1,7 @@
 """Writes what `bridge` reads at run time: the table of operators and the type stubs."""
 from __future__ import annotations
 
+import ast
 import json
 import keyword
 import pathlib
@@ -29,6 +30,10 @@ PYTHON_TYPES = {
     "MemoryFormat": "str",
     "Generator": "None",
 }
+
+
+# Defaults of a schema that are names of PyTorch's C++, as a Python caller passes them.
+NAMED_DEFAULTS = {"Mean": "1", "long": "dtype.int64", "contiguous_format": '"contiguous_format"'}
 
 
 def tables(cpu: list[Operator], cuda: list[Operator] | None) -> dict[str, dict[str, object]]:
@@ -76,8 +81,12 @@ def _python_type(schema_type: str) -> str:
 
 def _parameter(argument: Argument) -> str:
     name = f"{argument.name}_" if keyword.iskeyword(argument.name) else argument.name
-    default = "" if argument.default is None else " = ..."
+    default = "" if argument.default is None else f" = {_default(argument.default)}"
     return f"{name}: {_python_type(str(argument.type))}{default}"
+
+
+def _default(text: str) -> str:
+    return NAMED_DEFAULTS.get(text) or repr(ast.literal_eval(text))
 
 
 def _returns(operator: Operator) -> str:

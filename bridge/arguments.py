@@ -1,6 +1,7 @@
 """Binds a call's arguments to an overload, by the rules of PyTorch's own argument parser and in its words."""
 from __future__ import annotations
 
+import contextlib
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ class Binder:
         self.check_numbers_fit(values)
         pairs = zip(values, self.schema.arguments, strict=True)
         encoded = [value for value, argument in pairs if argument.base not in ("Generator", "Device")]
-        text = "".join(map(encode, encoded)) + (RANDOM_MARK if self.schema.redraws else "")
+        text = RANDOM_MARK * self.schema.redraws + "".join(map(encode, encoded))
         return Bound(self.schema, self.tensors, text, not self.reads_data)
 
     def assign(self) -> list[tuple[Argument, Any, int | None]]:
@@ -277,11 +278,35 @@ def _packed(args: Sequence[Any]) -> tuple[Any, ...] | None:
     return None
 
 
+def _listed(schema: Schema, args: Sequence[Any]) -> tuple[Any, ...] | None:
+    """`cat(x, y)` as `cat([x, y])`: the tensors from where the overload wants a list of them, as that list."""
+    for first, argument in enumerate(schema.positional[: len(args)]):
+        if argument.base == "Tensor" and argument.is_list and _is_tensor(args[first]):
+            last = next((i for i in range(first, len(args)) if not _is_tensor(args[i])), len(args))
+            return (*args[:first], list(args[first:last]), *args[last:])
+    return None
+
+
+def _hint(packet: str, schemas: Sequence[Schema], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """What to write instead, if the call would fit with its tensors in a list."""
+    for schema in schemas:
+        arguments = _listed(schema, args)
+        if arguments is not None:
+            with contextlib.suppress(Exception):
+                Binder(schema, arguments, kwargs).bind()
+                return f"\nIt takes its tensors in a list: {packet}({_description(arguments, kwargs)})"
+    return ""
+
+
+def _description(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    return ", ".join([*map(_describe, args), *(f"{name}={_describe(value)}" for name, value in kwargs.items())])
+
+
 def resolve(packet: str, schemas: Sequence[Schema], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
     """Bind the call to the first overload that it fits.
 
     Raises TypeError in the words of PyTorch's parser: what is wrong with the argument if there is one overload, the
-    list of signatures if there are several.
+    list of signatures if there are several, and what to write if tensors should be in a list.
     """
     mismatches: list[Mismatch] = []
     packed = _packed(args)
@@ -291,10 +316,11 @@ def resolve(packet: str, schemas: Sequence[Schema], args: Sequence[Any], kwargs:
                 return Binder(schema, arguments, kwargs).bind()
             except Mismatch as mismatch:
                 mismatches.append(mismatch)
+    hint = _hint(packet, schemas, args, kwargs)
     if len(schemas) == 1:
-        raise TypeError(str(mismatches[0]))
-    got = ", ".join([*map(_describe, args), *(f"{name}={_describe(value)}" for name, value in kwargs.items())])
+        raise TypeError(f"{mismatches[0]}{hint}")
     expected = "\n".join(f" * {schema.text}" for schema in schemas)
     raise TypeError(
-        f"{packet}() received an invalid combination of arguments - got ({got}), but expected one of:\n{expected}"
+        f"{packet}() received an invalid combination of arguments - got ({_description(args, kwargs)}), "
+        f"but expected one of:\n{expected}{hint}"
     )

@@ -58,6 +58,22 @@ def possible() -> bool:
     return not jit_context()
 
 
+def graph_location() -> str:
+    """Where in the program MindSpore is while it compiles a graph, in its own form: a paragraph for each call; empty if
+    the bridge was built for another MindSpore."""
+    return _module().graph_location() if is_built() else ""
+
+
+def graph_call(name: str, plan: Callable[..., Any]) -> Any:
+    """What MindSpore's compiler calls for the expression of a call in a graph (bridge/graph_calls.py).
+
+    Raises RuntimeError if the bridge was built for another MindSpore.
+    """
+    if not is_built():
+        raise RuntimeError("bridge was built for another MindSpore: graph mode needs it built again")
+    return _module().GraphCall(name, plan)
+
+
 def kernel(
     function: str, device: str, draws: bool, name: str, text: str, single: bool, infer: Infer, bprop: Any
 ) -> Callable[[Sequence[Any]], Any]:

@@ -7,7 +7,6 @@ results' memory (on a GPU, or to differentiate), a primitive computes them again
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
@@ -17,14 +16,9 @@ from mindspore.ops.primitive import _pynative_executor
 from bridge import data_dependent, devices, dtypes
 from bridge.arguments import Bound
 from bridge.encoding import RANDOM_MARK
-from bridge.infer import Spec, flat, renamed, torch_call
+from bridge.infer import flat, renamed, torch_call
 from bridge.primitive import Shaped, run
 from bridge.schema import SHARED, Schema, label
-
-
-def reason(op: Schema, text: str, inputs: Sequence[Spec]) -> str:
-    """Why a call cannot be a primitive; empty if it can. The arguments are those of `data_dependent.reason`."""
-    return without_kernel(op) or data_dependent.reason(op, text, inputs)
 
 
 def without_kernel(op: Schema) -> str:
@@ -105,7 +99,7 @@ def call(bound: Bound, device: str) -> Any:
     if not (flat(results) and op.dispatched and (device == "GPU" or (recorded and op.differentiable))):
         return _to_mindspore(results)
     if state is not None:
-        text += RANDOM_MARK
+        text = RANDOM_MARK + text
         tensors.append(from_torch(state))
     return _compute_again(op.name, text, device, tensors, results)
 

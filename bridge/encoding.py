@@ -17,8 +17,13 @@ class Slot:
         self.position = position
 
 
-# At the end of a text: the kernel has one more tensor, the state of the generator before the draw.
+# In front of an overload's text: the kernel has one more tensor, the state of the generator before the draw.
 RANDOM_MARK = "R"
+
+
+def redraws(text: str) -> bool:
+    """Whether the text is that of an overload whose gradient draws again what the call drew."""
+    return text.startswith(RANDOM_MARK)
 
 
 def _bits(value: float) -> str:
@@ -109,7 +114,7 @@ class Reader:
 
 def decode(text: str) -> list[Any]:
     """The values of an argument text, without the random mark: Slots for tensors, plain numbers for wrapped ones."""
-    reader = Reader(text.removesuffix(RANDOM_MARK))
+    reader = Reader(text.removeprefix(RANDOM_MARK))
     values = []
     while reader.position < len(reader.data):
         values.append(reader.value())

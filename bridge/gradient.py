@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bridge.encoding import RANDOM_MARK, Reader, Slot, decode, encode
+from bridge.encoding import Reader, Slot, decode, encode, redraws
 
 # In front of the overload's name, where a kernel's name is asked for.
 PREFIX = "gradient of "
@@ -52,7 +52,7 @@ def op_inputs(text: str) -> int:
     def count(value: Any) -> int:
         return sum(map(count, value)) if isinstance(value, list) else isinstance(value, Slot)
 
-    return count(decode(text)) + text.endswith(RANDOM_MARK)
+    return count(decode(text)) + redraws(text)
 
 
 def asked_of(asked: str, values: Sequence[Any]) -> list[Any]:

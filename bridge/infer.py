@@ -2,26 +2,34 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from bridge import devices, dtypes, gradient, layouts
-from bridge.encoding import RANDOM_MARK, Slot, decode
+from bridge.encoding import Slot, decode, redraws
 from bridge.schema import Schema, label, schema
 
 # (shape, PyTorch dtype) of an input or output.
 Spec = tuple[tuple[int, ...], torch.dtype]
 
-# Operators whose meta kernels give a wrong shape or, where the gradient needs them, wrong strides (_linalg_svd): these
-# run on tensors filled with zeros instead.
+# Operators (or single overloads) whose meta kernels give a wrong shape or dtype, let pass what the kernel refuses or,
+# where the gradient needs them, give wrong strides (_linalg_svd): these run on tensors filled with zeros instead.
 WRONG_ON_META = {
     "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "_batch_norm_no_update",
     "_native_batch_norm_legit_no_training", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only",
     "_batch_norm_with_update_functional", "_foreach_pow", "_weight_norm_interface", "_autocast_to_reduced_precision",
     "_autocast_to_full_precision", "log_sigmoid_forward", "native_layer_norm", "_linalg_svd", "_make_dep_token",
+    "linspace.Scalar_Tensor", "linspace.Tensor_Scalar", "linspace.Tensor_Tensor", "logspace.Scalar_Tensor",
+    "logspace.Tensor_Scalar", "logspace.Tensor_Tensor",
+}  # fmt: skip
+
+# Those whose meta kernels give a wrong dtype if the inputs have several.
+WRONG_ON_META_IF_MIXED = {
+    "addr", "block_diag", "huber_loss", "native_group_norm", "normal.Tensor_Tensor", "soft_margin_loss",
 }  # fmt: skip
 
 # Operators that read values while they run, although these do not decide about shapes, and have no meta function that
@@ -35,6 +43,14 @@ REFUSES_ZEROS = {"randint_like.Tensor_generator", "cov", "istft"}
 # The second tensor of these says how many rows of the first belong to each step; the third has a row for each of the
 # first step.
 PACKED_RNNS = {"gru.data", "lstm.data", "rnn_relu.data", "rnn_tanh.data"}
+
+# Operators whose kernels read memory that is not there when they get what their meta kernels refuse: nobody may ask
+# these kernels what is wrong.
+UNCHECKED = {"_chunk_cat", "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training"}
+
+# A kernel is asked what is wrong with a call if the call has at most so many elements: in its tensors, and in a tensor
+# whose sizes are all of its ints.
+_MOST_ELEMENTS = 2**22
 
 
 def _torch_value(argument: Any, value: Any, tensors: list[torch.Tensor]) -> Any:
@@ -103,7 +119,7 @@ def _results(op: Schema, text: str, tensors: list[torch.Tensor], device: str) ->
     if op.backward is not None and op.backward["uses_results"]:
         layouts.record(op.name, text, [tuple(tensor.shape) for tensor in tensors], found)
     results = [(tuple(t.shape), t.dtype) for t in found]
-    if text.endswith(RANDOM_MARK):
+    if redraws(text):
         results.append((tuple(torch.get_rng_state().shape), torch.uint8))
     return tuple(results)
 
@@ -148,18 +164,98 @@ def _run_on_data(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -
     return functools.reduce(_common, found)
 
 
+class _Refusal(RuntimeError):
+    """The bridge itself refuses a call that PyTorch's inference lets pass."""
+
+
 def _check(op: Schema, text: str, tensors: list[torch.Tensor], found: list[torch.Tensor]) -> None:
     """Refuse what PyTorch's own inference lets pass, and what would then read memory that is not there."""
     if op.output_mask is not None:
         wanted = sum(decode(text)[op.output_mask])
         if len(found) != wanted:
-            raise RuntimeError(f"it has {len(found)} results for these arguments, not the {wanted} of its output_mask")
+            raise _Refusal(f"it has {len(found)} results for these arguments, not the {wanted} of its output_mask")
     if op.packet in ("_reshape_alias", "_reshape_alias_copy"):
         _, sizes, strides = decode(text)[:3]
         last = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
         if 0 not in sizes and (min(strides, default=0) < 0 or last >= tensors[0].numel()):
             elements = tensors[0].numel()
-            raise RuntimeError(f"sizes {sizes} with strides {strides} are out of bounds for {elements} elements")
+            raise _Refusal(f"sizes {sizes} with strides {strides} are out of bounds for {elements} elements")
+
+
+def _infer_aten(op: Schema, text: str, inputs: tuple[Spec, ...], real: str) -> tuple[Spec, ...]:
+    """What an ATen overload gives, on `real`, PyTorch's name of a device."""
+    if op.name in READS_VALUES:
+        return _run(op, text, inputs, real)
+    if op.name in PACKED_RNNS:
+        return _run_packed_rnn(op, text, inputs, real)
+    try:
+        found = _run(op, text, inputs, "meta")
+    except NotImplementedError:  # no meta kernel
+        return _run(op, text, inputs, real)
+    except Exception as error:
+        if "data is not allocated yet" in str(error):  # a composite that reads values
+            return _run(op, text, inputs, real)
+        needs_data = "meta tensor" in str(error) or "on meta" in str(error)  # zeros would give any answer
+        if needs_data or isinstance(error, _Refusal) or not _may_ask_kernel(op, text, inputs):
+            raise
+        return _ask_kernel(op, text, inputs, real)
+    if _is_wrong_on_meta(op, inputs) or _has_no_data(inputs, found):
+        return _run(op, text, inputs, real)
+    return found
+
+
+def _is_wrong_on_meta(op: Schema, inputs: tuple[Spec, ...]) -> bool:
+    names = {op.packet, op.name}
+    mixed = len({dtype for _, dtype in inputs}) > 1
+    return not names.isdisjoint(WRONG_ON_META) or (mixed and not names.isdisjoint(WRONG_ON_META_IF_MIXED))
+
+
+def _ask_kernel(op: Schema, text: str, inputs: tuple[Spec, ...], real: str) -> tuple[Spec, ...]:
+    """What the kernel says of a call that the meta kernel refuses.
+
+    Many meta kernels are written in Python. Some stumble over what the kernel refuses in a sentence, some refuse in
+    other words, and some refuse what the kernel takes. The CPU kernel goes first: a CUDA kernel that stumbles would
+    take the device with it.
+    """
+    found = _run(op, text, inputs, "cpu")
+    return found if real == "cpu" else _run(op, text, inputs, real)
+
+
+def _may_ask_kernel(op: Schema, text: str, inputs: tuple[Spec, ...]) -> bool:
+    """Whether the call is small, and nothing in it is what kernels rely on without a check.
+
+    They rely on it that dimensions are there and that lists are as long as the schema says. Those that only autograd
+    is meant to call rely on all shapes.
+    """
+    if "CPU" not in op.devices or "backward" in op.name or op.packet in UNCHECKED:
+        return False
+    given = [argument for argument in op.arguments if argument.base not in ("Device", "Generator")]
+    values = decode(text)
+    rank = max((len(shape) for shape, _ in inputs), default=0)
+    for argument, value in zip(given, values, strict=True):
+        fixed = (argument.size or 1) > 1  # int[1] is a list of any length, for which one int may stand
+        if fixed and isinstance(value, list) and len(value) != argument.size and value != argument.default:
+            return False
+        if argument.name.startswith("dim") and any(number not in range(-rank, max(rank, 1)) for number in _ints(value)):
+            return False
+    elements = sum(math.prod(shape) for shape, _ in inputs)
+    sizes = math.prod(max(abs(number), 1) for number in _ints(values))
+    return max(elements, sizes) <= _MOST_ELEMENTS
+
+
+def _ints(value: Any) -> Iterator[int]:
+    """The ints among decoded arguments."""
+    if isinstance(value, list):
+        yield from itertools.chain.from_iterable(map(_ints, value))
+    elif isinstance(value, int):
+        yield value
+
+
+def _has_no_data(inputs: tuple[Spec, ...], found: tuple[Spec, ...]) -> bool:
+    """Whether all inputs are empty. The kernel then does next to nothing, and what it refuses (the smallest of no
+    elements) no data can mend."""
+    empty = all(0 in shape for shape, _ in inputs)
+    return bool(inputs) and empty and sum(math.prod(shape) for shape, _ in found) <= _MOST_ELEMENTS
 
 
 @functools.lru_cache(maxsize=65536)
@@ -181,30 +277,22 @@ def infer(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[
         try:
             if not op.is_aten:
                 return _run(op, op.operator_text(text), inputs, "meta")
-            if unsized:
-                return _run_on_data(op, text, inputs, real)
-            if op.name in READS_VALUES:
-                return _run(op, text, inputs, real)
-            if op.name in PACKED_RNNS:
-                return _run_packed_rnn(op, text, inputs, real)
-            try:
-                found = _run(op, text, inputs, "meta")
-                return _run(op, text, inputs, real) if op.packet in WRONG_ON_META else found
-            except NotImplementedError:  # no meta kernel
-                return _run(op, text, inputs, real)
-            except RuntimeError as error:
-                if "data is not allocated yet" not in str(error):  # a composite that reads values
-                    raise
-                return _run(op, text, inputs, real)
+            return (_run_on_data if unsized else _infer_aten)(op, text, inputs, real)
         except Exception as error:
             raise renamed(error, name) from None
 
 
+# What PyTorch's operators raise, beside RuntimeError. Any other error is a stumble of their inference, and no class to
+# tell users of.
+_KINDS = (TypeError, ValueError, IndexError, OverflowError, NotImplementedError, torch.linalg.LinAlgError)
+
+
 def renamed(error: Exception, name: str) -> Exception:
-    """The error as one of the three kinds that callers expect, saying which operator it is about."""
-    kind = next((k for k in (TypeError, ValueError, IndexError) if isinstance(error, k)), RuntimeError)
+    """The error as one of the kinds that PyTorch's operators raise, saying which operator it is about."""
+    kind = next((kind for kind in _KINDS if isinstance(error, kind)), RuntimeError)
     words, _, _ = str(error).partition("\nException raised from")  # what follows is a C++ backtrace
     return kind(f"{label(name)}: {words}")
+
 
 # What an unknown dimension is taken to be. Two values tell what follows from it; both even and with room for kernels
 # and strides.
@@ -215,6 +303,10 @@ def infer_unknown(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -
     """`infer` for graph mode, where dimensions may be unknown (-1) and so may the rank (a single -2).
 
     What cannot be told from the known dimensions is unknown in the results too.
+
+    Raises:
+        ValueError: how many results there are cannot be told.
+        Exception: what `infer` raises.
     """
     if all(size >= 0 for shape, _ in inputs for size in shape):
         return infer(name, text, device, inputs)
@@ -224,6 +316,8 @@ def infer_unknown(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -
         first, second = (_infer_filled(name, text, device, inputs, size) for size in _STAND_INS)
     except Exception as error:
         return _infer_ranks(name, text, device, inputs, error)
+    if len(first) != len(second):
+        raise ValueError(f"{label(name)}: how many results it has follows from the size of a dimension that is unknown")
     return _common(first, second)
 
 

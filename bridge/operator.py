@@ -6,22 +6,17 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore.ops._primitive_cache import _get_cache_prim
-from mindspore.ops.functional import isconstant
-from mindspore.ops.primitive import _pynative_executor, constexpr
+from mindspore.ops.primitive import _pynative_executor
 
 from bridge import alias, data_dependent, devices, dtypes, eager
-from bridge.arguments import Bound, TensorMark, resolve
-from bridge.primitive import ATen, Unsized, run
-from bridge.results import arrange, places
+from bridge.arguments import Bound, resolve
+from bridge.graph_calls import Call, Item, graph_call
+from bridge.infer import infer_unknown
+from bridge.primitive import ATen, Unsized, graph_primitive, run
+from bridge.results import arrange
 from bridge.schema import Schema, label, schema
 
 _MAX_PLANS = 4096
-
-# In graph mode, stands for a tensor among the constants that overload resolution looks at.
-_TENSOR = "\0tensor"
-# And for a number that is known only when the graph runs.
-_VARIABLE = "\0variable"
 
 
 class Operator:
@@ -36,6 +31,10 @@ class Operator:
         ValueError, IndexError, RuntimeError: PyTorch refuses the shapes, dtypes or values, in its own words.
     """
 
+    # MindSpore's compiler takes such an object for this method of it, as Python takes it for __call__.
+    __ms_class__ = True
+    __parse_method__ = "_call_in_graph"
+
     def __init__(self, name: str, names: tuple[str, ...], wants_cpu: bool = False) -> None:
         self.name = name
         self.names = names
@@ -43,9 +42,6 @@ class Operator:
         self._schemas: list[Schema] | None = None
         self._plans: dict[Any, Any] = {}
         self._undecided: dict[Any, _Undecided] = {}
-        # Python calls an object through its class; MindSpore's compiler asks the object itself for its __call__.
-        self.__dict__["__call__"] = self._call_in_graph
-        self.__dict__["__ms_class__"] = True  # what ms.jit_class sets
         if len(names) > 1 or "." not in name:
             for full in names:
                 overload = Operator(full, (full,), wants_cpu) if len(names) > 1 else self
@@ -106,55 +102,41 @@ class Operator:
         return arrange(results) if arrange else results
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        names = ()
-        values = args
-        for name, value in kwargs.items():
-            names = (*names, name)
-            values = (*values, value)
-        tensors = ()
-        types = ()
-        marks = ()
-        for value in values:
-            if isinstance(value, ms.Tensor):
-                tensors = (*tensors, value)
-                types = (*types, value.dtype)
-                marks = (*marks, _TENSOR)
-            elif isinstance(value, (list, tuple)):
-                items = ()
-                for item in value:
-                    if isinstance(item, ms.Tensor):
-                        tensors = (*tensors, item)
-                        types = (*types, item.dtype)
-                        items = (*items, _TENSOR)
-                    else:
-                        items = (*items, item if isconstant(item) else _VARIABLE)
-                marks = (*marks, items)
-            else:
-                marks = (*marks, value if isconstant(value) else _VARIABLE)
-        bound = _bind_in_graph(self.name, self.names, self.wants_cpu, marks, names, types)
-        shapes = ()
-        for tensor in tensors:
-            shapes = (*shapes, tensor.shape if isconstant(tensor.shape) else None)
-        part = _alias_in_graph(bound[0], bound[1], bound[2], types, shapes)
-        if len(part) > 0:
-            inputs = ()
-            for i in part[3]:
-                inputs = (*inputs, tensors[i])
-            results = _get_cache_prim(ATen)(part[0], part[1], bound[2], part[2])(*inputs)
-            return results if part[4] is None else results[part[4]]
-        primitive = Unsized if bound[5] else ATen
-        results = _get_cache_prim(primitive)(bound[0], bound[1], bound[2], bound[3])(*tensors)
-        if not bound[4]:
-            return results
-        arranged = ()
-        for place in _places_in_graph(bound[0], bound[1], len(results)):
-            if place is None:
-                arranged = (*arranged, None)
-            elif isinstance(place, int):
-                arranged = (*arranged, results[place])
-            else:
-                arranged = (*arranged, results[place[0] : place[1]])
-        return arranged[0] if len(arranged) == 1 else arranged
+        return self._graph_call(args, kwargs)
+
+    @functools.cached_property
+    def _graph_call(self) -> Any:
+        return graph_call(self.name, self._plan_in_graph)
+
+    def _plan_in_graph(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """The expression of a call with these arguments (bridge/graph_calls.py)."""
+        bound = resolve(self.name, self.schemas, args, kwargs)
+        op = bound.schema
+        reason = eager.without_kernel(op)
+        if reason:
+            raise RuntimeError(f"{label(op.name)} works in PyNative mode only: {reason}")
+        specs = tuple((tensor.shape, dtypes.to_torch(tensor.dtype)) for tensor in bound.tensors)
+        if data_dependent.reason(op, bound.text, specs):
+            device = devices.place(op, on_cpu=True)
+            call = _primitive_call(Unsized, op.name, bound.text, device, bound.tensors)
+            count = len(Unsized.infer(op.name, bound.text, device, specs))
+            return arrange(op.name, bound.text, tuple(Item(call, i) for i in range(count)))
+        device = devices.place(op, self.wants_cpu)
+        results = infer_unknown(op.name, op.kernel_text(bound.text), device, specs)
+        known = all(size >= 0 for shape, _ in specs for size in shape)
+        part = alias.find(op.name, bound.text, device, specs) if known else None
+        if part is not None:
+            call = _primitive_call(ATen, part.name, part.text, device, [bound.tensors[i] for i in part.inputs])
+            return call if part.result is None else Item(call, part.result)
+        call = _primitive_call(ATen, op.name, bound.text, device, bound.tensors)
+        if not op.nested:
+            return call
+        return arrange(op.name, bound.text, tuple(Item(call, i) for i in range(len(results))))
+
+
+def _primitive_call(kind: Any, name: str, text: str, device: str, tensors: list[Any]) -> Call:
+    """The call of an overload's primitive in a graph."""
+    return Call(graph_primitive(kind, name, text, device, dtypes.names(x.dtype for x in tensors)), tensors)
 
 
 def _keep(plans: dict[Any, Any], key: Any, plan: Any) -> None:
@@ -179,9 +161,16 @@ class _Undecided:
     def __call__(self, tensors: list[Any]) -> Any:
         inputs = [(tuple(x.shape), dtypes.to_torch(x.dtype)) for x in tensors]
         if data_dependent.reason(self.schema, self.text, inputs):
-            return eager.call(Bound(self.schema, tensors, self.text, True), self.device)
-        results = _run(self.primitive, tensors)
+            return self._call_eagerly(tensors)
+        try:
+            results = _run(self.primitive, tensors)
+        except RuntimeError:
+            self._call_eagerly(tensors)  # PyTorch raises an IndexError for some of what kernels refuse
+            raise
         return self.arrange(results) if self.arrange else results
+
+    def _call_eagerly(self, tensors: list[Any]) -> Any:
+        return eager.call(Bound(self.schema, tensors, self.text, True), self.device)
 
 
 def _run(primitive: ATen, tensors: list[Any]) -> Any:
@@ -237,55 +226,3 @@ def _key(values: Any, tensors: list[Any]) -> Any:
 def _arranger(bound: Bound) -> Any:
     """The function that brings a primitive's flat results into the overload's form; None if they are in it."""
     return functools.partial(arrange, bound.schema.name, bound.text) if bound.schema.nested else None
-
-
-def _unmarked(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_unmarked(item) for item in value]
-    if isinstance(value, str) and value == _VARIABLE:
-        raise TypeError(
-            "in graph mode, arguments that are not tensors have to be constants: this one is known only when the graph "
-            "runs; pass it as a tensor if the operator has an overload for that"
-        )
-    return TensorMark() if isinstance(value, str) and value == _TENSOR else value
-
-
-@constexpr
-def _bind_in_graph(
-    name: str,
-    names: tuple[str, ...],
-    wants_cpu: bool,
-    marks: tuple[Any, ...],
-    keywords: tuple[str, ...],
-    types: tuple[Any, ...],
-) -> Any:
-    """While MindSpore compiles: overload, argument text, device, the tensors' dtypes, whether the results need
-    arranging."""
-    values = [_unmarked(mark) for mark in marks]
-    split = len(values) - len(keywords)
-    kwargs = dict(zip(keywords, values[split:], strict=True))
-    bound = resolve(name, [schema(n) for n in names], values[:split], kwargs)
-    inputs = [((-2,), dtypes.to_torch(dtype)) for dtype in types]
-    reason = eager.reason(bound.schema, bound.text, inputs)
-    unsized = bool(data_dependent.reason(bound.schema, bound.text, inputs))
-    if reason and not unsized:
-        raise RuntimeError(f"{label(bound.schema.name)} works in PyNative mode only: {reason}")
-    input_dtypes = dtypes.names(types)
-    device = devices.place(bound.schema, wants_cpu or unsized)
-    return bound.schema.name, bound.text, device, input_dtypes, bound.schema.nested or unsized, unsized
-
-
-@constexpr
-def _alias_in_graph(name: str, text: str, device: str, types: tuple[Any, ...], shapes: tuple[Any, ...]) -> Any:
-    """While MindSpore compiles: name, text, the inputs' dtypes, which inputs and which result of the overload's alias;
-    nothing if it has none or a shape is unknown."""
-    if any(shape is None for shape in shapes):
-        return ()
-    specs = tuple((shape, dtypes.to_torch(dtype)) for shape, dtype in zip(shapes, types, strict=True))
-    part = alias.find(name, text, device, specs)
-    if part is None:
-        return ()
-    return part.name, part.text, dtypes.names(types[i] for i in part.inputs), part.inputs, part.result
-
-
-_places_in_graph = constexpr(places)

@@ -9,13 +9,13 @@ from typing import Any
 
 from mindspore import ops
 from mindspore._c_expression.typing import TensorType
-from mindspore.ops._primitive_cache import _get_cache_prim
-from mindspore.ops.primitive import _run_op, constexpr
+from mindspore.ops.primitive import _run_op
 
 from bridge import bprops, devices, direct, dtypes, gradient, graph, layouts
 from bridge.devices import LIBRARIES
-from bridge.encoding import RANDOM_MARK
+from bridge.encoding import redraws
 from bridge.gradient import Level
+from bridge.graph_calls import Call, Item, graph_call
 from bridge.infer import Spec, infer_unknown
 from bridge.schema import SHARED, SHIMS, label, schema
 
@@ -87,7 +87,7 @@ class Kernel(ops.Custom):
             self.add_prim_attr("multi_output", not single)
         self._inferred: dict[Any, dict[str, Any]] = {}
         self.function = function
-        self.draws = text.endswith(RANDOM_MARK)
+        self.draws = False  # whether it uses PyTorch's generator, which the caller may use next
         self.has_direct = device == devices.target() and input_dtypes is None and direct.is_built()
 
     def differentiate_by(self, inputs: int, bprop: Any) -> None:
@@ -139,6 +139,12 @@ class Kernel(ops.Custom):
         return infer_unknown(self.aten_op, self.aten_args, self.aten_device, inputs)
 
 
+@functools.lru_cache(maxsize=_MAX_INFERRED)
+def graph_primitive(kind: type[Kernel], *args: Any) -> Kernel:
+    """The one primitive of graph mode with these arguments: MindSpore compiles the gradient of equal calls once."""
+    return kind(*args)
+
+
 class ATen(Kernel):
     """An ATen overload, or a kernel that bridge.kernels declares.
 
@@ -158,7 +164,7 @@ class ATen(Kernel):
         self.has_direct = self.has_direct and not op.reads_attributes
         self.composite = op.gradient == "composite"
         self.aliases: dict[Any, Any] = {}  # by shapes and dtypes, for a composite (bridge/operator.py)
-        inputs = gradient.op_inputs(text) - text.endswith(RANDOM_MARK)
+        inputs = gradient.op_inputs(text) - redraws(text)
         for key, value in op.attributes(text).items():
             self.add_prim_attr(key, value)
         differentiate = op.bprop(text, device) or Differentiate(name, text, device, redraws=op.redraws)
@@ -192,6 +198,7 @@ class Gradient(Kernel):
             "name": name, "text": text, "device": device, "outputs": outputs, "asked": asked, "inputs": inputs,
             "input_dtypes": input_dtypes,
         }  # fmt: skip
+        self.draws = redraws(text)
         self.differentiate_by(inputs, Differentiate(name, text, device, outputs, asked))
 
 
@@ -210,6 +217,7 @@ class Shaped(Kernel):
         super().__init__(name, kernel_text, f"{SHARED[device]}:aten_gradient", device, False, None)
         self.init_attrs = {"name": name, "text": text, "device": device, "inputs": inputs, "results": results}
         self.add_prim_attr("aten_results", repr(results))
+        self.draws = redraws(text)
         self.results = results
         self.differentiate_by(inputs, Differentiate(name, text, device))
 
@@ -226,18 +234,23 @@ class Unsized(Kernel):
     """
 
     def __init__(self, name: str, text: str, device: str, input_dtypes: str) -> None:
-        if not direct.is_built():
-            raise RuntimeError(f"{label(name)}: the shape of its result depends on the data, which in graph mode needs "
-                               "the bridge to be built for this MindSpore")
-        inputs = gradient.op_inputs(text)
-        kernel_text = Level(name, text, 0, ()).kernel_text(inputs)
         function = f"{SHARED[device]}:aten_gradient"
-        super().__init__(gradient.UNSIZED_PREFIX + name, kernel_text, function, device, False, input_dtypes)
+        kernel = gradient.UNSIZED_PREFIX + name
+        super().__init__(kernel, self._kernel_text(name, text), function, device, False, input_dtypes)
         self.init_attrs = {"name": name, "text": text, "device": device, "input_dtypes": input_dtypes}
         for attribute in ("reg_op_name", "uniq_name"):  # by the latter MindSpore looks for the kernel
             self.add_prim_attr(attribute, "aten_data_dependent")
         self.add_prim_attr("aten_label", name)
-        self.differentiate_by(inputs, Differentiate(name, text, device))
+        self.differentiate_by(gradient.op_inputs(text), Differentiate(name, text, device))
+
+    @staticmethod
+    def _kernel_text(name: str, text: str) -> str:
+        return Level(name, text, 0, ()).kernel_text(gradient.op_inputs(text))
+
+    @classmethod
+    def infer(cls, name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+        """What is known of the results (bridge/infer.py)."""
+        return infer_unknown(gradient.UNSIZED_PREFIX + name, cls._kernel_text(name, text), device, inputs)
 
 
 class Backward(Kernel):
@@ -301,13 +314,6 @@ def wanted_gradients(
     return tuple(sum(wanted[:i]) if one else -1 for i, one in enumerate(wanted))
 
 
-@constexpr
-def _differentiate_in_graph(name: str, types: tuple[Any, ...], inputs: int, outputs: int) -> Any:
-    """The names of the dtypes, and `wanted_gradients`, found while MindSpore compiles."""
-    wanted = wanted_gradients(name, types[:inputs], types[len(types) - outputs :], (True,) * inputs)
-    return dtypes.names(types), wanted
-
-
 class Differentiate:
     """The `bprop` of a kernel: the gradients of its inputs from inputs, results and the results' gradients.
 
@@ -319,6 +325,9 @@ class Differentiate:
         dropped: the range of inputs that the gradient above does not take: results that a backward shim was given.
         redraws: whether the last result is the generator's state, which the gradient takes to draw the same again.
     """
+
+    __ms_class__ = True  # as in bridge/operator.py
+    __parse_method__ = "_call_in_graph"
 
     def __init__(
         self,
@@ -336,7 +345,6 @@ class Differentiate:
         self.outputs = outputs
         self.asked = asked
         self.level = len(asked)
-        self.all_asked = (*asked, "")
         self.first, self.last = dropped
         self.redraws = redraws
         backward = None if asked else schema(name).backward
@@ -344,9 +352,6 @@ class Differentiate:
         self.passes_results = backward is not None and backward["uses_results"]
         self.uses_results = self.passes_results or redraws
         self._primitives: dict[tuple[int, str], Kernel] = {}
-        # As in bridge/operator.py: MindSpore's compiler takes the instance's __call__, Python the class's.
-        self.__dict__["__call__"] = self._call_in_graph
-        self.__dict__["__ms_class__"] = True
 
     def __call__(self, inputs: tuple[Any, ...], out: Any, dout: Any) -> tuple[Any, ...]:
         found = self.gradients(inputs, out, dout)
@@ -354,16 +359,7 @@ class Differentiate:
 
     def gradients(self, inputs: tuple[Any, ...], out: Any, dout: Any) -> tuple[Any, ...]:
         """The same with None for zeros."""
-        cotangents = tuple(dout) if isinstance(dout, (tuple, list)) else (dout,)
-        if self.redraws:
-            cotangents = cotangents[:-1]
-        kept = (*inputs[: self.first], *inputs[self.last :])
-        if self.redraws:
-            tensors = (*kept, out[-1], *cotangents)
-        elif self.passes_results:
-            tensors = (*kept, *(out if isinstance(out, (tuple, list)) else (out,)), *cotangents)
-        else:
-            tensors = (*kept, *cotangents)
+        kept, cotangents, tensors = self._tensors(inputs, out, dout)
         required = [getattr(x, "_requires_grad", True) for x in kept]
         wanted = wanted_gradients(self.name, [x.dtype for x in kept], [x.dtype for x in cotangents], required)
         found: list[Any] = []
@@ -378,41 +374,46 @@ class Differentiate:
         results[self.first : self.first] = [None] * (self.last - self.first)
         return tuple(results)
 
-    def _primitive(self, cotangents: int, inputs: int, asked: str) -> Kernel:
+    def _tensors(self, inputs: Sequence[Any], out: Any, dout: Any) -> tuple[list[Any], list[Any], list[Any]]:
+        """The inputs that have gradients, the results' gradients, and all that the gradient's primitive takes."""
+        kept = [*inputs[: self.first], *inputs[self.last :]]
+        cotangents = _listed(dout)
+        passed = []
+        if self.redraws:
+            cotangents, passed = cotangents[:-1], [out[-1]]
+        elif self.passes_results:
+            passed = _listed(out)
+        return kept, cotangents, [*kept, *passed, *cotangents]
+
+    def _primitive(self, cotangents: int, inputs: int, asked: str, *input_dtypes: str) -> Kernel:
+        make: Any = graph_primitive if input_dtypes else graph_primitive.__wrapped__
         if self.by_formula:
-            return Backward(self.name, self.text, self.device, cotangents, asked)
+            return make(Backward, self.name, self.text, self.device, cotangents, asked, *input_dtypes)
         outputs = self.outputs if self.level else cotangents
-        return Gradient(self.name, self.text, self.device, outputs, (*self.asked, asked), inputs)
+        every_asked = (*self.asked, asked)
+        return make(Gradient, self.name, self.text, self.device, outputs, every_asked, inputs, *input_dtypes)
 
     def _call_in_graph(self, inputs, out, dout):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        cotangents = dout if isinstance(dout, tuple) else (dout,)
-        if self.redraws:
-            cotangents = cotangents[:-1]
-        outputs = self.outputs if self.level > 0 else len(cotangents)
-        kept = (*inputs[: self.first], *inputs[self.last :])
-        tensors = (*kept, *cotangents)
-        if self.redraws:
-            tensors = (*kept, out[-1], *cotangents)
-        elif self.passes_results:
-            passed = out if isinstance(out, tuple) else (out,)
-            tensors = (*kept, *passed, *cotangents)
-        types = ()
-        for x in tensors:
-            types = (*types, x.dtype)
-        plan = _differentiate_in_graph(self.name, types, len(kept), len(cotangents))
-        results = ()
-        if max(plan[1]) < 0:
-            for x in inputs:
-                results = (*results, ops.zeros_like(x))
-            return results
-        if self.by_formula:
-            found = _get_cache_prim(Backward)(self.name, self.text, self.device, outputs, "", plan[0])(*tensors)
-        else:
-            found = _get_cache_prim(Gradient)(
-                self.name, self.text, self.device, outputs, self.all_asked, len(tensors), plan[0]
-            )(*tensors)  # fmt: skip
-        for x, i in zip(kept, plan[1]):  # noqa: B905  # the compiler's zip has no strict
-            results = (*results, ops.zeros_like(x)) if i < 0 else (*results, found[i])
-        for x in inputs[self.first : self.last]:
-            results = (*results[: self.first], ops.zeros_like(x), *results[self.first :])
-        return results
+        return self._graph_call(inputs, out, dout)
+
+    @functools.cached_property
+    def _graph_call(self) -> Any:
+        return graph_call(f"gradient of {self.name}", self._plan_in_graph)
+
+    def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
+        """The expression of the gradients (bridge/graph_calls.py)."""
+        kept, cotangents, tensors = self._tensors(inputs, out, dout)
+        every = (True,) * len(kept)
+        wanted = wanted_gradients(self.name, [x.dtype for x in kept], [x.dtype for x in cotangents], every)
+        results: list[Any] = [Call(ops.zeros_like, [x]) for x in kept]
+        if max(wanted, default=-1) >= 0:
+            types = dtypes.names(x.dtype for x in tensors)
+            call = Call(self._primitive(len(cotangents), len(tensors), "", types), tensors)
+            results = [zeros if i < 0 else Item(call, i) for zeros, i in zip(results, wanted, strict=True)]
+        results[self.first : self.first] = [Call(ops.zeros_like, [x]) for x in inputs[self.first : self.last]]
+        return tuple(results)
+
+
+def _listed(value: Any) -> list[Any]:
+    """A result or several as a list."""
+    return list(value) if isinstance(value, (tuple, list)) else [value]

@@ -6,7 +6,7 @@
 //   u12;         int above 2^63               s5:bytes     string; also dtypes, layouts and memory formats, by name
 //   b1;          bool                         [3;<items>   list
 //   d<hex>;      double, its 64 bits          c<hex>,<hex>;  complex, the bits of both parts
-//   R            at the end: see take_random_mark
+//   R            in front of an overload's own text: see take_random_mark
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -55,7 +55,7 @@ struct OptionalList {
 
 class Arguments {
  public:
-  explicit Arguments(std::string text) : text_(std::move(text)) {}
+  explicit Arguments(std::string text) : text_(std::move(text)) { take_random_mark(); }
 
   Arguments &operator>>(Tensor &value);
   Arguments &operator>>(int64_t &value);
@@ -107,9 +107,11 @@ class Arguments {
   bool take_none() { return take_if('N'); }
   // Reads the size of a list, whose items come next.
   size_t list_size();
-  // Whether the text ends with the mark of an overload that draws random numbers and is differentiated: its kernel has
-  // one more tensor, the state of the generator before the draw.
+  // Steps over the mark of an overload that draws random numbers and is differentiated, if it comes next: the kernel
+  // has one more tensor, the state of the generator before the draw.
   bool take_random_mark() { return take_if('R'); }
+  // Whether the text begins with that mark, so that the state is a result.
+  bool saves_random_state() const { return text_.starts_with('R'); }
 
  private:
   char take_tag();

@@ -132,8 +132,8 @@ class gradient_shim {
   explicit gradient_shim(Arguments &args) : op_(find(args)) {
     int64_t inputs = 0;
     args >> asked_ >> outputs_ >> inputs;
-    for (const auto &argument : op_.schema().arguments()) arguments_.push_back(take_boxed(args, argument));
     redraws_ = args.take_random_mark();
+    for (const auto &argument : op_.schema().arguments()) arguments_.push_back(take_boxed(args, argument));
     op_inputs_ = args.inputs() + (redraws_ ? 1 : 0);
     args.expect_more_inputs(static_cast<int>(inputs) - args.inputs());
   }

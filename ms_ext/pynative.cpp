@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -17,6 +18,7 @@
 
 #include "actor/actormgr.h"
 #include "aot_extra_layout.h"
+#include "graph_call.h"
 #include "include/pynative/backward/function.h"
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
 #include "include/runtime/hardware_abstract/device_context/device_context.h"
@@ -463,9 +465,19 @@ void leave_queues() {
   pipeline.DisablePipeline();
 }
 
+// See bridge/direct.py.
+std::string graph_location() {
+  std::ostringstream location;
+  const auto &provider = mindspore::LogWriter::GetTraceProvider();
+  if (provider) provider(location, false);
+  return location.str();
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_pynative, module) {
+  define_graph_call(module);
+  module.def("graph_location", &graph_location);
   module.def("leave_queues", &leave_queues);
   py::class_<Kernel>(module, "Kernel")
       .def(py::init<const std::string &, const std::string &, bool, bool, const std::string &, const std::string &,

@@ -145,7 +145,7 @@ std::string label(void *extra) {
 }
 
 void finish_init(Kernel *kernel, Arguments &arguments, void *extra) {
-  kernel->saves_random_state = arguments.take_random_mark();
+  kernel->saves_random_state = arguments.saves_random_state();
   kernel->inputs = arguments.inputs();
   ms_ext_set_kernel_data(extra, kernel);
 }

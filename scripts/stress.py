@@ -34,6 +34,7 @@ PYTORCH_DOES_NOT_SURVIVE = {
     "_cholesky_solve_helper": "_cholesky_solve_helper(ones(0, 0, 3), ones(3, 0), False): SIGSEGV",
     "_fft_r2c": "_fft_r2c(ones(4, 0, 5, 3, 1), [2, -2], -1, True): SIGSEGV",
     "_foreach_copy": "_foreach_copy([], [ones(3)]): SIGSEGV",
+    "_log_softmax_backward_data": "output of ones(2, 3, 1) and grad_output of ones(2, 3, 0): SIGFPE",
     "_native_batch_norm_legit": "no_stats(ones(2, 5), None, ones(4, 0, 5, 0), False, 0.1, 0.0): SIGSEGV",
     "_new_zeros_with_same_feature_meta": "a negative self_num_batch_dims: SIGSEGV",
     "_nnpack_spatial_convolution": "a stride of 0: SIGFPE",
@@ -45,6 +46,11 @@ PYTORCH_DOES_NOT_SURVIVE = {
     "_transform_bias_rescale_qkv": "_transform_bias_rescale_qkv(ones(4, 0, 4), ones(4, 0, 4), 0): SIGFPE",
     "_weight_norm_interface": "_weight_norm_interface(ones(2, 1, 3, 0), ones(2, 1, 3, 0), 0): SIGSEGV",
     "fbgemm_linear_quantize_weight": "fbgemm_linear_quantize_weight(ones(2, 5, 0)): SIGSEGV",
+    "linalg_matrix_power": "linalg_matrix_power(ones(1, 1), -(2**63)): does not end",
+    "lu_unpack": "lu_unpack(ones(3, 5), ones(0)): SIGSEGV",
+    "matrix_power": "matrix_power(ones(1, 1), -(2**63)): does not end",
+    "native_batch_norm": "running_mean of ones(0): SIGSEGV",
+    "native_layer_norm_backward": "grad_out of ones(0, 2, 3) for an input of ones(1, 2, 3): SIGSEGV",
 }
 
 SECONDS_PER_CALL = 30

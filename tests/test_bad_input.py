@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import collections
+import pathlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +17,9 @@ from mindspore.common.initializer import initializer
 from mindspore.ops.primitive import _pynative_executor
 
 from bridge import aten
+
+sys.path.append(str(pathlib.Path(__file__).parent.parent / "scripts"))
+import refusals
 
 X = ms.Tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
 Y = ms.Tensor(np.ones((4, 5), np.float32))
@@ -63,6 +68,13 @@ AT_THE_CALL: list[Row] = [
     ("a list in a list of tensors", lambda: aten.cat([[X]]), TypeError, ["cat", "list of (list"]),
     ("no tensor in the list", lambda: aten.cat([]), ValueError, ["cat", "non-empty list"]),
     ("a list that holds itself", lambda: aten.cat(ENDLESS), RuntimeError, ["recursion"]),
+    ("tensors in the place of their list", lambda: aten.cat(X, X), TypeError, ["in a list: cat(list"]),
+    ("tensors past a list of one overload", lambda: aten.einsum("ij,jk", X, Y), TypeError,
+     ["takes 2 positional", "in a list: einsum(str, list of (Tensor, Tensor))"]),
+    ("tensors and a number for a list", lambda: aten.stack(X, X, 1), TypeError,
+     ["in a list: stack(list of (Tensor, Tensor), int)"]),
+    ("tensors for a list whose items may be None", lambda: aten.index(X, INTS, INTS), TypeError,
+     ["index", "in a list: index(Tensor, list of (Tensor, Tensor))"]),
     # Arity and names
     ("no argument at all", lambda: aten.leaky_relu(), TypeError, ["leaky_relu", "missing", "'self'"]),
     ("a missing argument", lambda: aten.mm(X), TypeError, ["mm", "missing 1", "'mat2'"]),
@@ -79,8 +91,8 @@ AT_THE_CALL: list[Row] = [
     ("None for a number", lambda: aten.leaky_relu(X, None), TypeError, ["negative_slope", "Number", "NoneType"]),
     ("a type for a number", lambda: aten.leaky_relu(X, float), TypeError, ["negative_slope", "Number", "type"]),
     ("any object for a number", lambda: aten.add(X, object()), TypeError, ["add", "object", "Scalar other"]),
-    ("a complex number for a real one", lambda: aten.leaky_relu(X, 1j), ValueError, ["leaky_relu", "complex"]),
-    ("a float factor for ints", lambda: aten.add(INTS, INTS, alpha=1.5), ValueError, ["add", "alpha", "float"]),
+    ("a complex number for a real one", lambda: aten.leaky_relu(X, 1j), RuntimeError, ["leaky_relu", "type float"]),
+    ("a float factor for ints", lambda: aten.add(INTS, INTS, alpha=1.5), RuntimeError, ["add", "alpha", "floating"]),
     ("a bool for an int", lambda: aten.sum(X, dim=True), TypeError, ["sum", "dim=bool", "int[1]? dim"]),
     ("a float for an int", lambda: aten.sum(X, dim=1.5), TypeError, ["sum", "dim=float"]),
     ("a float for an int, one overload", lambda: aten.chunk(X, 2.0), TypeError, ["chunk", "'chunks'", "int", "float"]),
@@ -95,7 +107,7 @@ AT_THE_CALL: list[Row] = [
     ("a negative deviation", lambda: aten.normal(X, -1.0), RuntimeError, ["normal", "std >= 0.0"]),
     ("a step of zero", lambda: aten.arange(0, 10, 0), RuntimeError, ["arange", "nonzero"]),
     # Strings
-    ("a string that is no choice", lambda: aten.div(X, X, rounding_mode="junk"), ValueError, ["div", "junk"]),
+    ("a string that is no choice", lambda: aten.div(X, X, rounding_mode="junk"), RuntimeError, ["div", "junk"]),
     ("an int for a string", lambda: aten.einsum(3, [X]), TypeError, ["einsum", "equation", "str", "int"]),
     ("an equation for more operands", lambda: aten.einsum("ij,jk->", [X]), RuntimeError, ["fewer operands"]),
     ("a string with a zero byte", lambda: aten.einsum("i\0j", [X]), RuntimeError, ["einsum", "subscript"]),
@@ -104,16 +116,16 @@ AT_THE_CALL: list[Row] = [
     ("sizes that overflow", lambda: aten.zeros([2**31, 2**31]), RuntimeError, ["zeros", "overflow"]),
     ("a size of 2^63", lambda: aten.zeros([2**63]), OverflowError, ["zeros", "64 bits"]),
     ("an expansion beyond 2^63", lambda: aten.expand(X, [2**62, 2, 3]), RuntimeError, ["expand", "overflow"]),
-    ("a negative size", lambda: aten.zeros([-1]), RuntimeError, ["zeros", "negative dimension -1"]),
+    ("a negative size", lambda: aten.zeros([-1]), RuntimeError, ["zeros", "must be non-negative"]),
     ("a negative number of steps", lambda: aten.linspace(0, 1, -1), RuntimeError, ["linspace", "non-negative"]),
-    ("shapes that do not broadcast", lambda: aten.add(X, Y), RuntimeError, ["add.Tensor", "[4, 5]", "[2, 3]"]),
-    ("shapes that do not multiply", lambda: aten.mm(X, X), RuntimeError, ["aten.mm", "[2, 3]"]),
+    ("shapes that do not broadcast", lambda: aten.add(X, Y), RuntimeError, ["add.Tensor", "a (3)", "b (5)"]),
+    ("shapes that do not multiply", lambda: aten.mm(X, X), RuntimeError, ["aten.mm", "2x3 and 2x3"]),
     ("a shape of another size", lambda: aten.view(X, [7]), RuntimeError, ["view", "[7]", "size 6"]),
     ("a rank that the op does not take", lambda: aten.conv2d(X, X), RuntimeError, ["conv2d", "3D", "4D"]),
     ("a dimension out of range", lambda: aten.sum(X, dim=7), IndexError, ["sum", "[-2, 1]", "7"]),
     ("a dimension given twice", lambda: aten.permute(X, [0, 0]), RuntimeError, ["permute", "duplicate"]),
     ("an index out of range", lambda: aten.select(X, 0, 9), IndexError, ["select", "9", "out of range"]),
-    ("a k out of range", lambda: aten.topk(X, 100), RuntimeError, ["topk", "k not in range"]),
+    ("a k out of range", lambda: aten.topk(X, 100), RuntimeError, ["topk", "k out of range"]),
     ("chunks of size zero", lambda: aten.split(X, 0), RuntimeError, ["split", "split_size"]),
     ("a list of the wrong length", lambda: aten.max_pool2d(X, [1, 2, 3]), RuntimeError, ["max_pool2d", "two ints"]),
     ("a mask of the wrong length",
@@ -151,6 +163,43 @@ AT_THE_CALL: list[Row] = [
     ("several elements for one", lambda: aten.item(X), RuntimeError, ["item", "6 elements"]),
     ("a mask that is not bool", lambda: aten.masked_select(X, X), RuntimeError, ["masked_select", "BoolTensor"]),
     ("an index beyond the data, data-dependent op", lambda: aten.unique_dim(X, 9), IndexError, ["unique_dim", "9"]),
+    ("an index beyond the data, of an op that is data-dependent in other calls", lambda: aten.index(X, [FAR]), IndexError,
+     ["aten.index", "index 99 is out of bounds"]),
+]
+
+VECTOR = ms.Tensor(np.ones(3, np.float32))
+SCALAR = ms.Tensor(2.0, ms.float32)
+COMPLEX = ms.Tensor(np.array(1j, np.complex64))
+KERNEL = ms.Tensor(np.ones((2, 2, 3, 3), np.float32))
+EMPTY_INTS = ms.Tensor(np.ones((0, 2), np.int32))
+
+# What PyTorch's inference stumbles over, says in other words or lets pass: the words are the kernel's.
+IN_THE_WORDS_OF_THE_KERNEL: list[Row] = [
+    ("an input without dimensions, convolution",
+     lambda: aten.convolution(VECTOR, KERNEL, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1), RuntimeError,
+     ["aten.convolution: Expected 4-dimensional input for 4-dimensional weight [2, 2, 3, 3]"]),
+    ("no dimension to transform", lambda: aten._fft_c2r(COMPLEX, [0], 0, 4), RuntimeError,
+     ["aten._fft_c2r: shape '[-1, 0]' is invalid for input of size 1"]),
+    ("no dimension to pad", lambda: aten.reflection_pad1d(SCALAR, [1, 1]), RuntimeError,
+     ["aten.reflection_pad1d: Expected 2D or 3D"]),
+    ("no dimension to enlarge", lambda: aten.upsample_nearest2d(SCALAR, [2, 2]), RuntimeError,
+     ["aten.upsample_nearest2d: It is expected input_size equals to 4, but got size 0"]),
+    ("a loss of too few dimensions", lambda: aten.nll_loss2d_forward(VECTOR, VECTOR, None, 1, -100), RuntimeError,
+     ["aten.nll_loss2d_forward: only batches of spatial targets supported"]),
+    ("groups that do not divide", lambda: aten.native_group_norm(VECTOR, None, None, 1, 2, 3, 4, 0.1), RuntimeError,
+     ["aten.native_group_norm: Expected number of channels in input to be divisible by num_groups"]),
+    ("tensors without dimensions in a list", lambda: aten.cat([SCALAR, SCALAR]), RuntimeError,
+     ["aten.cat: zero-dimensional tensor (at position 0) cannot be concatenated"]),
+    ("a vector for a matrix", lambda: aten.linalg_cholesky(VECTOR), RuntimeError,
+     ["aten.linalg_cholesky: linalg.cholesky: The input tensor A must have at least 2 dimensions."]),
+    ("the smallest of nothing", lambda: aten.min(EMPTY_INTS), RuntimeError,
+     ["aten.min: min(): Expected reduction dim to be specified for input.numel() == 0."]),
+    ("the largest along nothing", lambda: aten.max.dim(EMPTY_INTS, 0), IndexError,
+     ["aten.max.dim: max(): Expected reduction dim 0 to have non-zero size."]),
+    ("a complex end of real steps", lambda: aten.linspace(0, COMPLEX, 3, dtype=ms.float32), RuntimeError,
+     ["aten.linspace.Scalar_Tensor: torch.linspace(): inferred dtype", "can't be safely cast to passed dtype Float"]),
+    ("a dtype that the dispatcher knows not", lambda: aten.bmm(ms.Tensor(np.ones((2, 3, 3), np.bool_)), KERNEL[0]),
+     NotImplementedError, ["aten.bmm: \"bmm\" not implemented for 'Bool'"]),
 ]
 
 # What only PyTorch's kernel can find out, because it depends on data or because no meta kernel checks it.
@@ -190,7 +239,7 @@ def as_parameters(rows: list[Row]) -> list[Any]:
     return [pytest.param(call, exception, words, id=description) for description, call, exception, words in rows]
 
 
-@pytest.mark.parametrize(("call", "exception", "words"), as_parameters(AT_THE_CALL))
+@pytest.mark.parametrize(("call", "exception", "words"), as_parameters(AT_THE_CALL + IN_THE_WORDS_OF_THE_KERNEL))
 def test_error_comes_at_the_call(call: Callable[[], Any], exception: type[Exception], words: list[str]) -> None:
     with pytest.raises(exception) as caught:
         call()
@@ -209,6 +258,13 @@ def test_error_is_the_same_the_second_time(
             call()
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
+
+
+def test_most_of_pytorchs_own_examples_of_errors_have_its_class_and_words() -> None:
+    verdicts = collections.Counter(verdict.kind for verdict in refusals.error_inputs(refusals.Judge()))
+    # 513 of 565 with PyTorch 2.13. Of the others, most are refused by torch.nn.functional, which the bridge has not.
+    assert verdicts[refusals.SAME] > 0.85 * verdicts.total(), verdicts
+    assert verdicts[refusals.ANSWERS] <= 2, verdicts  # hardtanh's bounds and triplet_margin_loss's margin: the same
 
 
 @pytest.mark.parametrize(("call", "exception", "words"), as_parameters(AT_LAUNCH))
@@ -338,7 +394,7 @@ def graph_unknown_overload(x):
 
 
 IN_GRAPH_MODE: list[tuple[Callable[[Any], Any], type[Exception], list[str]]] = [
-    (graph_shapes_that_do_not_multiply, RuntimeError, ["aten.mm", "[2, 3]"]),
+    (graph_shapes_that_do_not_multiply, RuntimeError, ["aten.mm", "2x3 and 2x3"]),
     (graph_string_for_a_number, TypeError, ["leaky_relu", "negative_slope", "Number", "str"]),
     (graph_too_many_arguments, TypeError, ["leaky_relu", "takes 2", "3 were given"]),
     (graph_none_for_a_tensor, TypeError, ["leaky_relu", "self", "NoneType"]),
@@ -348,7 +404,7 @@ IN_GRAPH_MODE: list[tuple[Callable[[Any], Any], type[Exception], list[str]]] = [
     (graph_none_in_a_list, TypeError, ["cat", "NoneType"]),
     (graph_dict, TypeError, ["add", "dict"]),
     (graph_dimension_out_of_range, RuntimeError, ["sum", "[-2, 1]", "9"]),
-    (graph_negative_size, RuntimeError, ["zeros", "negative dimension -1"]),
+    (graph_negative_size, RuntimeError, ["zeros", "must be non-negative"]),
     (graph_junk_for_a_dtype, TypeError, ["zeros", "dtype", "str"]),
     (graph_dtype_that_pytorch_lacks, TypeError, ["zeros", "HiFloat8"]),
     (graph_another_device, ValueError, ["zeros", "cuda", "cpu"]),
@@ -391,4 +447,19 @@ def graph_number_known_only_at_run_time(x, dim):
 def test_number_known_only_at_run_time_is_an_error_and_not_a_default() -> None:
     with pytest.raises((TypeError, RuntimeError)):
         ms.jit(graph_number_known_only_at_run_time)(X, ms.mutable(0))
+    check_that_a_good_call_works()
+
+
+class SplitsAnUnknownDimension(ms.nn.Cell):
+    @ms.jit
+    def construct(self, x):
+        return aten.split(x, 1, 0)
+
+
+def test_results_that_an_unknown_size_counts_are_refused_in_plain_words() -> None:
+    net = SplitsAnUnknownDimension()
+    net.set_inputs(ms.Tensor(shape=[None, 3], dtype=ms.float32))
+    with pytest.raises(RuntimeError) as caught:
+        net(X)
+    check_message(caught.value, ["aten.split.Tensor", "how many results", "size of a dimension that is unknown"])
     check_that_a_good_call_works()

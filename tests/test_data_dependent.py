@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from bridge import aten
+from bridge import aten, coverage
+from bridge.schema import schema
 
 MODES = {"pynative": lambda function: function, "graph": ms.jit}
 
@@ -358,3 +359,58 @@ DIFFERENTIATED: list[tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = [
 @pytest.mark.parametrize(("function", "inputs"), [pytest.param(*row, id=row[0].__name__) for row in DIFFERENTIATED])
 def test_gradients(function: Callable[..., Any], inputs: tuple[np.ndarray, ...], mode: Callable[..., Any]) -> None:
     check_gradients(function, inputs, mode)
+
+
+def test_graph_mode_refuses_no_operator_whose_results_are_tensors() -> None:
+    rows = coverage.report()["overloads"]
+    refused = {name: row["graph_reason"] for name, row in rows.items() if row.get("graph_reason")}
+    assert {name: why for name, why in refused.items() if schema(name).gives_tensors} == {}
+    assert set(refused.values()) == {
+        "it has no result", "its result is not a tensor", "not all of its results are tensors",
+    }  # fmt: skip
+
+
+def graph_of_a_net(x, weight):
+    kept = aten.index.Tensor(x, [aten.gt(aten.sum(x, [1]), 0.0)])
+    if kept.shape[0] > 2:
+        kept = aten.mul(kept, 2.0)
+    return aten.sum(aten.mm(kept, weight))
+
+
+def test_shapes_that_the_data_decides_differ_from_step_to_step() -> None:
+    step = ms.jit(ms.value_and_grad(graph_of_a_net, 1))
+    for seed in range(6):
+        x, weight = data(5, 3, seed=seed), data(3, 2)
+        kept = x[torch.from_numpy(x).sum(1).numpy() > 0]
+        leaf = torch.from_numpy(weight).requires_grad_()
+        expected = torch.sum(torch.from_numpy(kept * (2 if len(kept) > 2 else 1)) @ leaf)
+        expected.backward()
+        compare(step(ms.Tensor(x), ms.Tensor(weight)), (expected.detach(), leaf.grad))
+
+
+def graph_of_a_bad_count(x):
+    return aten.bincount(x)
+
+
+def test_errors_of_a_graph_come_when_it_runs() -> None:
+    with pytest.raises(RuntimeError, match=r"aten\.bincount: bincount only supports 1-d non-negative"):
+        ms.jit(graph_of_a_bad_count)(ms.Tensor([-1, 2], ms.int64)).asnumpy()
+    compare(ms.jit(graph_of_a_bad_count)(ms.Tensor([1, 2], ms.int64)), torch.tensor([0, 1, 1]))
+
+
+def graph_of_unknown_sizes(x):
+    return aten.nonzero(x), aten.repeat_interleave(x, aten.full([3], 2, dtype=ms.int64), 0)
+
+
+def test_unknown_dimensions() -> None:
+    run = ms.jit(graph_of_unknown_sizes, dynamic=1)
+    for columns in (4, 7, 2):
+        x = data(3, columns)
+        expected = torch.nonzero(torch.from_numpy(x)), torch.from_numpy(np.repeat(x, 2, 0))
+        compare(run(ms.Tensor(x)), expected)
+
+
+def test_a_rule_of_pynative_mode_looks_at_each_call() -> None:
+    x = ms.Tensor(X)
+    for index in (integers(1, 2), X[:, 0] > 0, integers(0), X[:, 1] > 0):
+        compare(aten.index(x, [ms.Tensor(index)]), torch.from_numpy(X)[torch.from_numpy(index)])

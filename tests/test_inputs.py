@@ -262,6 +262,31 @@ def test_most_of_the_grid_is_compared_and_not_refused() -> None:
     assert taken == len(OPERATORS)
 
 
+# Calls of which PyTorch's own inference tells another dtype or shape than its kernel gives, or which it refuses.
+VECTOR, HALF = torch.ones(6), torch.arange(18).reshape(1, 6, 3).to(torch.float16)
+NOT_AS_INFERRED: dict[str, tuple[Call, list[torch.Tensor]]] = {
+    "addr of a float64 number": (lambda op, *x: op.addr(*x), [torch.tensor(0.1, dtype=torch.float64), VECTOR, VECTOR]),
+    "block_diag of a float64 number": (
+        lambda op, *x: op.block_diag(list(x)), [VECTOR, torch.tensor(0.1, dtype=torch.float64)]),
+    "native_group_norm of float16 with float32 weights": (
+        lambda op, *x: op.native_group_norm(*x, 1, 6, 3, 2, 1e-5), [HALF, VECTOR, VECTOR]),
+    "huber_loss of float16 and float32": (lambda op, *x: op.huber_loss(*x, 0), [HALF.flatten()[:6], VECTOR]),
+    "soft_margin_loss of float32 and float64": (lambda op, *x: op.soft_margin_loss(*x), [VECTOR, VECTOR.double()]),
+    "upsample_nearest2d of no images": (
+        lambda op, *x: op.upsample_nearest2d.vec(*x, [3, 3], None), [torch.empty(0, 3, 4, 4)]),
+    "pixel_unshuffle of no images": (lambda op, *x: op.pixel_unshuffle(*x, 3), [torch.empty(0, 1, 6, 6)]),
+    "native_dropout of nothing": (lambda op, *x: op.native_dropout(*x, 0.5, True), [torch.empty(0)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOT_AS_INFERRED)
+def test_results_are_the_kernels_where_inference_is_wrong(case: str) -> None:
+    call, inputs = NOT_AS_INFERRED[case]
+    results = tensors(call(aten, *map(from_torch, inputs)))
+    for result, expected in zip(results, tensors(call(torch.ops.aten, *inputs)), strict=True):
+        check_same(result, expected)
+
+
 # The same in graph mode, which cannot be handed bridge.aten as a value.
 @ms.jit
 def graph_leaky_relu(x):

@@ -52,6 +52,10 @@ sum_and_difference = kernels.extension(
     FEATURES, "sum_and_difference(Tensor a, Tensor b) -> (Tensor sum, Tensor difference)", results="a, a",
     gradient="a, b: sum_and_difference_backward(grad, grads[1], 1.0)",
 )  # fmt: skip
+scale_by_mode = kernels.extension(
+    FEATURES, "scale_by_mode(Tensor x, str mode) -> Tensor", results="x",
+    gradient="x: scale_by_mode_backward(grad, mode)",
+)  # fmt: skip
 split = kernels.extension(
     FEATURES, "split(Tensor x, int parts) -> Tensor[]", results=lambda x, parts: list(x.chunk(parts, 0))
 )
@@ -105,6 +109,22 @@ def test_arguments_that_are_not_tensors_arrive_exactly(wrap: Callable[..., Any],
     found = wrap(call)(ms.Tensor(np.zeros(8)))
     expected = [2.0**53 + 2, math.pi, 1, 5, 0.1, -9, -1 if maybe is None else maybe, -1 if dtype is None else 5]
     equal(found, np.array(expected))
+
+
+@modes
+@pytest.mark.parametrize("mode", ["BILINEAR", "COLOR", "R", ""])
+def test_strings_arrive_whole_whatever_they_end_in(wrap: Callable[..., Any], mode: str) -> None:
+    def call(x):
+        return scale_by_mode(x, mode)
+
+    def moved(x):
+        return affine(x, 3.0, 1, True, mode)
+
+    factor = np.float32(sum(mode.encode()))
+    equal(wrap(call)(ms.Tensor(X)), X * factor)
+    equal(wrap(ms.grad(call))(ms.Tensor(X)), np.full_like(X, factor))
+    equal(wrap(moved)(ms.Tensor(X)), -(X * 3 + 1))
+    np.testing.assert_array_equal(scale_by_mode.on_torch(torch.tensor(X), mode).numpy(), X * factor)
 
 
 @modes

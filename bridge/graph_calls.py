@@ -1,0 +1,97 @@
+"""What a call becomes in graph mode: planned in Python, once, while MindSpore compiles the graph.
+
+MindSpore compiles Python by evaluating every function, and every step of a loop, as a graph of its own, which takes
+milliseconds each. So a call has one step to compile, a `graph_call`: MindSpore passes all that is known of the
+arguments to a plan, and ms_ext/graph_call.cpp makes the nodes of the expression that the plan gives. An expression is
+an argument or a part of one, a Call, an Item of a call's results, a tuple of expressions, or a constant.
+"""
+from __future__ import annotations
+
+import pathlib
+import re
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bridge import direct
+from bridge.arguments import TensorMark
+
+_PACKAGE = str(pathlib.Path(__file__).parent)
+
+
+class GraphTensor(TensorMark):
+    """A tensor of a graph that is being compiled.
+
+    Args:
+        path: where it is among the arguments.
+        shape: with -1 for an unknown dimension; (-2,) if the rank is unknown.
+        dtype: MindSpore's.
+    """
+
+    def __init__(self, path: tuple[Any, ...], shape: tuple[int, ...], dtype: Any) -> None:
+        self.path = path
+        self.shape = shape
+        self.dtype = dtype
+
+
+class GraphNumber:
+    """A number, or a tuple of a length, that is known only when the graph runs.
+
+    Args:
+        path: where it is among the arguments.
+        type: MindSpore's name of its type, as in "Int64".
+    """
+
+    def __init__(self, path: tuple[Any, ...], type: str) -> None:
+        self.path = path
+        self.type = type
+
+
+class Call:
+    """A call in the graph.
+
+    Args:
+        function: a primitive, or a function for MindSpore to compile.
+        arguments: expressions.
+    """
+
+    def __init__(self, function: Any, arguments: Sequence[Any]) -> None:
+        self.function = function
+        self.arguments = arguments
+
+
+class Item:
+    """One of the results of a call that gives several."""
+
+    def __init__(self, of: Call, index: int) -> None:
+        self.of = of
+        self.index = index
+
+
+def graph_call(name: str, plan: Callable[..., Any]) -> Any:
+    """What MindSpore's compiler can call.
+
+    Args:
+        name: for MindSpore's dumps of graphs.
+        plan: a method, called with what is known of each argument: Python values, nested as in the program, with a
+            GraphTensor or GraphNumber for what has no value yet. It gives an expression. The error that it raises gets
+            the user's line.
+    """
+    method = weakref.WeakMethod(plan)  # its object holds this, and Python's garbage collector does not see that
+
+    def planned(*arguments: Any) -> Any:
+        found = method()
+        assert found is not None
+        try:
+            return found(*arguments)
+        except Exception as error:
+            error.args = (f"{error}{_users_lines()}",)
+            raise
+
+    return direct.graph_call(name, planned)
+
+
+def _users_lines() -> str:
+    """Where in the user's program MindSpore is, innermost last."""
+    frames = re.findall(r"^# \d+ (In file (.+?):.*(?:\n(?!# ).*)*)", direct.graph_location(), re.MULTILINE)
+    return "".join(f"\n\n{frame.rstrip()}" for frame, file in frames if not file.startswith(_PACKAGE))

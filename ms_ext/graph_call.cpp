@@ -1,0 +1,170 @@
+// What MindSpore asks for the graph of a call, while it compiles one that has the call in it.
+//
+// A function of Python plans it from all that is known of the arguments, and gives an expression
+// (bridge/graph_calls.py); this makes the few nodes that it says. Compiled, like pynative.cpp, with MindSpore's headers
+// and string ABI.
+#include "graph_call.h"
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "abstract/abstract_value.h"
+#include "include/utils/convert_utils_py.h"
+#include "ir/func_graph.h"
+#include "ir/meta_func_graph.h"
+#include "ir/primitive.h"
+#include "pybind11/stl.h"
+
+namespace mindspore::parse {
+// Of MindSpore's compiler, in a header that its wheels lack: a Python object as a constant of a graph.
+bool ConvertData(const py::object &object, ValuePtr *data, bool use_signature, const TypePtr &dtype, bool forbid_reuse);
+}  // namespace mindspore::parse
+
+namespace {
+
+using mindspore::AnfNodePtr;
+using mindspore::ConstStringHash;  // which MS_DECLARE_PARENT names
+using mindspore::FuncGraphPtr;
+using mindspore::NewValueNode;
+using mindspore::ValuePtr;
+namespace abstract = mindspore::abstract;
+
+// The classes of bridge/graph_calls.py.
+py::object python_class(const char *name) { return py::module::import("bridge.graph_calls").attr(name); }
+
+// What is known of an argument: a value, or a mark for a tensor or a number that has none yet. Its path says where it
+// is: the number of the parameter, then positions in tuples and lists and keys of dictionaries.
+py::object described(const abstract::AbstractBasePtr &argument, const py::tuple &path) {
+  const auto inside = [&path](const py::object &key) { return py::tuple(path + py::make_tuple(key)); };
+  if (const auto tensor = argument->cast<abstract::AbstractTensorPtr>(); tensor != nullptr) {
+    const py::object dtype = mindspore::ValueToPyData(tensor->element()->BuildType());
+    return python_class("GraphTensor")(path, py::tuple(py::cast(tensor->shape()->shape())), dtype);
+  }
+  const auto sequence = argument->cast<abstract::AbstractSequencePtr>();
+  if (sequence != nullptr && !sequence->dynamic_len()) {
+    py::list items;
+    const bool is_list = argument->isa<abstract::AbstractList>();
+    for (const auto &element : sequence->elements()) {
+      // A position in a list is one less than zero, and so told from one in a tuple.
+      const auto position = static_cast<int64_t>(items.size());
+      items.append(described(element, inside(py::int_(is_list ? -1 - position : position))));
+    }
+    return items;
+  }
+  if (const auto dictionary = argument->cast<abstract::AbstractDictionaryPtr>(); dictionary != nullptr) {
+    py::dict items;
+    for (const auto &[key, element] : dictionary->elements()) {
+      const py::object name = mindspore::ValueToPyData(key->BuildValue());
+      items[name] = described(element, inside(name));
+    }
+    return items;
+  }
+  const ValuePtr value = argument->BuildValue();
+  if (value->ContainsValueAny()) return python_class("GraphNumber")(path, argument->BuildType()->ToString());
+  return mindspore::ValueToPyData(value, argument);
+}
+
+AnfNodePtr primitive(const char *name) { return NewValueNode(std::make_shared<mindspore::Primitive>(name)); }
+
+AnfNodePtr constant(const py::object &object) {
+  ValuePtr value;
+  if (!mindspore::parse::ConvertData(object, &value, false, nullptr, false) || value == nullptr) {
+    throw py::type_error("MindSpore has no form in a graph for " + std::string(py::repr(object)));
+  }
+  return NewValueNode(value);
+}
+
+// Makes the nodes of an expression: what its Python objects say once stands in the graph once.
+class Nodes {
+ public:
+  explicit Nodes(FuncGraphPtr graph) : graph_(std::move(graph)) {}
+
+  AnfNodePtr of(const py::object &expression) {
+    AnfNodePtr &node = made_[expression.ptr()];
+    if (node == nullptr) node = make(expression);
+    return node;
+  }
+
+ private:
+  AnfNodePtr make(const py::object &expression) {
+    if (py::isinstance<py::tuple>(expression)) return call(primitive("MakeTuple"), expression);
+    if (py::hasattr(expression, "path")) return at(expression.attr("path"));
+    if (py::hasattr(expression, "function"))
+      return call(constant(expression.attr("function")), expression.attr("arguments"));
+    if (py::hasattr(expression, "index")) {
+      return item("TupleGetItem", of(expression.attr("of")), NewValueNode(expression.attr("index").cast<int64_t>()));
+    }
+    return constant(expression);
+  }
+
+  AnfNodePtr call(const AnfNodePtr &function, const py::object &arguments) {
+    mindspore::AnfNodePtrList nodes = {function};
+    for (const py::handle &argument : arguments) nodes.push_back(of(py::reinterpret_borrow<py::object>(argument)));
+    return graph_->NewCNode(std::move(nodes));
+  }
+
+  AnfNodePtr at(const py::tuple &path) {
+    AnfNodePtr node = graph_->parameters().at(path[0].cast<size_t>());
+    for (size_t i = 1; i < path.size(); ++i) {
+      if (py::isinstance<py::str>(path[i])) {
+        node = item("dict_getitem", node, NewValueNode(path[i].cast<std::string>()));
+      } else if (const auto position = path[i].cast<int64_t>(); position < 0) {
+        node = item("list_getitem", node, NewValueNode(-1 - position));
+      } else {
+        node = item("TupleGetItem", node, NewValueNode(position));
+      }
+    }
+    return node;
+  }
+
+  AnfNodePtr item(const char *getter, const AnfNodePtr &of, const AnfNodePtr &which) {
+    return graph_->NewCNode({primitive(getter), of, which});
+  }
+
+  FuncGraphPtr graph_;
+  std::unordered_map<PyObject *, AnfNodePtr> made_;
+};
+
+class GraphCall final : public mindspore::MetaFuncGraph {
+ public:
+  GraphCall(const std::string &name, py::object plan) : MetaFuncGraph(name), plan_(std::move(plan)) {}
+  MS_DECLARE_PARENT(GraphCall, MetaFuncGraph)
+
+  GraphCall(const GraphCall &) = delete;
+  GraphCall &operator=(const GraphCall &) = delete;
+  ~GraphCall() override {
+    if (!Py_IsInitialized() || _Py_IsFinalizing()) {
+      plan_.release();  // nobody gets the GIL any more
+      return;
+    }
+    const py::gil_scoped_acquire gil;
+    plan_ = py::object();
+  }
+
+  // What the plan raises gets the user's line from MindSpore.
+  FuncGraphPtr GenerateFuncGraph(const abstract::AbstractBasePtrList &arguments) override {
+    const py::gil_scoped_acquire gil;
+    auto graph = std::make_shared<mindspore::FuncGraph>();
+    graph->set_flag("core", true);
+    py::list known;
+    for (const auto &argument : arguments) {
+      known.append(described(argument, py::make_tuple(known.size())));
+      graph->add_parameter();
+    }
+    const py::object expression = plan_(*known);
+    graph->set_output(Nodes(graph).of(expression));
+    return graph;
+  }
+
+ private:
+  py::object plan_;
+};
+
+}  // namespace
+
+void define_graph_call(py::module &module) {
+  py::class_<GraphCall, mindspore::MetaFuncGraph, std::shared_ptr<GraphCall>>(module, "GraphCall")
+      .def(py::init<const std::string &, py::object>());
+}

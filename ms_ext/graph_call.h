@@ -1,0 +1,8 @@
+// Defines the Python class GraphCall (graph_call.cpp).
+#pragma once
+
+#include "pybind11/pybind11.h"
+
+namespace py = pybind11;
+
+void define_graph_call(py::module &module);
