@@ -138,7 +138,7 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
 
     ms_ext = ROOT / "ms_ext"
     complete = "-Wl,--no-undefined"
-    for_mindspore = [ms_ext / "graph_call.cpp", ms_ext / "pynative.cpp"]
+    for_mindspore = [ms_ext / name for name in ("data_dependent.cpp", "graph_call.cpp", "pynative.cpp")]
     library("libms_ext.so", sorted(set(ms_ext.glob("*.cpp")) - set(for_mindspore)), complete)
     library("libaten_cpu.so", sorted(generated.glob("*.cpp")), f"-lms_ext {complete}", "libms_ext.so")
     if with_cuda:
@@ -158,7 +158,8 @@ def _pynative_module(sources: list[pathlib.Path], objects: pathlib.Path) -> list
     ms_ext = sources[0].parent
     folders = [MINDSPORE, include, *(include / folder for folder in MINDSPORE_INCLUDES), sysconfig.get_path("include")]
     libraries = (
-        "common", "core", "frontend", "ms_backend", "pynative", "pyboost", "runtime_pipeline", "runtime_utils",
+        "common", "core", "frontend", "hardware_abstract", "ms_backend", "pynative", "pyboost", "runtime_pipeline",
+        "runtime_utils",
     )  # fmt: skip
     lines = [
         "rule module",

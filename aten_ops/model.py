@@ -47,21 +47,23 @@ OUT_VARIANT_DIFFERS = {
 
 # The shapes of their results follow from the values of their inputs, although PyTorch does not tag them so.
 SHAPE_FROM_DATA = {
-    "where", "cov", "_unique", "narrow.Tensor", "tensor_split.tensor_indices_or_sections",
+    "where", "_unique", "tensor_split.tensor_indices_or_sections", "_pack_padded_sequence", "_pad_packed_sequence",
+    "_reshape_from_tensor", "_rowwise_prune", "nonzero_numpy",
+}  # fmt: skip
+
+# PyTorch tags them so, but in every call (_ctc_loss), or in those that bridge/data_dependent.py tells, the shapes of
+# their results follow from what is given besides.
+SHAPE_FROM_ARGUMENTS = {
+    "_ctc_loss", "index.Tensor", "linalg_lstsq", "one_hot", "repeat_interleave.Tensor",
     "repeat_interleave.self_Tensor",
-    "lstm.data", "gru.data", "rnn_tanh.data", "rnn_relu.data", "_pack_padded_sequence", "_pad_packed_sequence",
-    "_pack_padded_sequence_backward", "istft", "_reshape_from_tensor", "_rowwise_prune", "nonzero_numpy",
-    "_foreach_addcdiv.Tensor", "_foreach_addcmul.Tensor", "_sobol_engine_draw", "randint_like.Tensor_generator",
-    "_fused_adam", "_fused_adamw", "_fused_adam.tensor_lr", "_fused_adamw.tensor_lr",
-    "_thnn_differentiable_gru_cell_backward",
 }  # fmt: skip
 
 # Registered for every device, but they read and write tensors on the host: all of them, or one (`batch_sizes`,
-# `lengths`, `scalars`), where a MindSpore tensor is on the GPU like the others.
+# `lengths`, `scalars`, `high`), where a MindSpore tensor is on the GPU like the others.
 HOST_CODE = {
     "_foreach_addcdiv.Tensor", "_foreach_addcmul.Tensor", "_pack_padded_sequence", "_pack_padded_sequence_backward",
     "_pad_packed_sequence", "gru.data", "lstm.data", "rnn_relu.data", "rnn_tanh.data",
-    "tensor_split.tensor_indices_or_sections",
+    "randint_like.Tensor_generator", "tensor_split.tensor_indices_or_sections",
     "_autocast_to_reduced_precision", "_grid_sampler_2d_cpu_fallback", "_grid_sampler_2d_cpu_fallback_backward",
     "_reshape_from_tensor", "_rowwise_prune", "_saturate_weight_to_fp16", "_sobol_engine_draw", "_to_cpu",
     "fbgemm_linear_fp16_weight", "fbgemm_linear_fp16_weight_fp32_activation", "fbgemm_linear_int8_weight",
@@ -252,9 +254,7 @@ def _returns_only_tensors(function: NativeFunction) -> bool:
 def _target(function: NativeFunction, key: str) -> NativeFunction | None:
     """The cheapest call with the function's result: the kernel's own out= variant, or the functional call, whose result
     ms_ext/donation.h gets into MindSpore's memory."""
-    if not _returns_only_tensors(function) or "dynamic_output_shape" in function.tags:
-        return None
-    if str(function.func.name) in SHAPE_FROM_DATA:
+    if not _returns_only_tensors(function) or _has_shape_from_data(function):
         return None
     if function.func.name.name.base in OUT_VARIANT_DIFFERS or _has_optional_results(function):
         return function
@@ -265,6 +265,13 @@ def _target(function: NativeFunction, key: str) -> NativeFunction | None:
     if out is None or "generated" in out.tags:  # a generated one copies the functional call's result
         return function
     return out if has_kernel(out, key) else function
+
+
+def _has_shape_from_data(function: NativeFunction) -> bool:
+    """Whether the shapes of the results depend on the values of the inputs in every call."""
+    name = str(function.func.name)
+    tagged = "dynamic_output_shape" in function.tags and name not in SHAPE_FROM_ARGUMENTS
+    return tagged or name in SHAPE_FROM_DATA
 
 
 def _has_optional_results(function: NativeFunction) -> bool:

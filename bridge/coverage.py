@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from typing import Any
 
+from bridge import data_dependent, eager
 from bridge.schema import schema, table
 
 
@@ -14,17 +15,18 @@ def _row(name: str) -> dict[str, Any]:
     if "skipped" in entry:
         return {"status": "skipped", "public": public, "reason": entry["skipped"]}
     op = schema(name)
-    only_tensors = bool(op.results) and set(op.results) <= {"Tensor", "List[Tensor]"}
+    graph_reason = eager.without_kernel(op)
+    depends = "always" if data_dependent.always(op) else "in some calls" if data_dependent.sometimes(op) else "never"
     return {
         "status": "callable",
         "public": public,
-        "modes": ["pynative", "graph"] if op.shim else ["pynative"],
+        "modes": ["pynative"] if graph_reason else ["pynative", "graph"],
+        "graph_reason": graph_reason,
         "devices": op.devices,
         "random": op.random,
         "gradient": op.gradient,
         "gradient_reason": op.gradient_reason,
-        "data_dependent": only_tensors and op.shim is None,
-        "returns_scalar": not only_tensors,
+        "data_dependent": depends,
     }
 
 
@@ -40,6 +42,7 @@ def report() -> dict[str, Any]:
             "overloads": len(rows),
             "callable": sum(row["status"] == "callable" for row in rows),
             "in graph mode": sum("graph" in row.get("modes", ()) for row in rows),
+            "not in graph mode": dict(Counter(row["graph_reason"] for row in rows if row.get("graph_reason"))),
             "gradients": dict(Counter(row["gradient"] for row in rows if row["status"] == "callable")),
             "without gradient": dict(Counter(row["gradient_reason"] for row in rows if row.get("gradient_reason"))),
             "skipped": dict(Counter(row["reason"] for row in rows if row["status"] == "skipped").most_common()),
@@ -48,9 +51,11 @@ def report() -> dict[str, Any]:
 
 
 def _description(row: dict[str, Any]) -> str:
-    """The modes and the gradient of a callable overload, as a text."""
+    """The modes, what decides shapes, and the gradient of a callable overload, as a text."""
     without = f": {row['gradient_reason']}" if row["gradient_reason"] else ""
-    return f"{' '.join(row['modes'])}, gradient: {row['gradient']}{without}"
+    eagerly = f" only: {row['graph_reason']}" if row["graph_reason"] else ""
+    shapes = "" if row["data_dependent"] == "never" else f", shapes from the data: {row['data_dependent']}"
+    return f"{' '.join(row['modes'])}{eagerly}{shapes}, gradient: {row['gradient']}{without}"
 
 
 def print_report(as_json: bool, verbose: bool) -> None:
@@ -65,6 +70,8 @@ def print_report(as_json: bool, verbose: bool) -> None:
     for title, totals in found["totals"].items():
         print(f"{title}: {totals['overloads']} functional overloads, {totals['callable']} callable "
               f"({totals['in graph mode']} of them in graph mode too)")
+        for reason, count in totals["not in graph mode"].items():
+            print(f"  {count:5}  not in graph mode: {reason}")
         kinds = totals["gradients"]
         print(f"  gradients: {kinds['formula']} by a formula, {kinds['composite']} through their parts; "
               f"{kinds['constant'] + kinds['none']} have none in PyTorch:")

@@ -1,6 +1,7 @@
 """Operators that cannot be a primitive: PyTorch runs them at once, on views of MindSpore's memory, in PyNative mode.
 
-They are those whose result is a Python value, or has a shape that depends on the data. Where MindSpore has to own the
+They are those whose result is a Python value, or has a shape that depends on the data (in that call:
+bridge/data_dependent.py). Where MindSpore has to own the
 results' memory (on a GPU, or to differentiate), a primitive computes them again, now that their shapes are known.
 """
 from __future__ import annotations
@@ -12,7 +13,7 @@ import mindspore as ms
 import torch
 from mindspore.ops.primitive import _pynative_executor
 
-from bridge import devices, direct, dtypes, precision
+from bridge import data_dependent, devices, direct, dtypes, precision
 from bridge.arguments import Bound
 from bridge.encoding import RANDOM_MARK
 from bridge.infer import flat, renamed, torch_call
@@ -20,13 +21,16 @@ from bridge.primitive import Shaped, run
 from bridge.schema import SHARED, Schema, label
 
 
-def reason(op: Schema) -> str:
-    """Why the operator needs PyNative mode."""
+def without_kernel(op: Schema) -> str:
+    """Why no call of the operator can be a kernel, in graph mode either; empty if one can."""
+    if op.shim is not None or data_dependent.always(op):
+        return ""
     if op.eager_because:
         return op.eager_because
-    if all(result in ("Tensor", "List[Tensor]") for result in op.results) and op.results:
-        return "the shape of its result depends on the data"
-    return "its result is not a tensor"
+    if not op.results:
+        return "it has no result"
+    tensors = [result for result in op.results if "Tensor" in result]
+    return "not all of its results are tensors" if tensors else "its result is not a tensor"
 
 
 def torch_view(tensor: ms.Tensor) -> torch.Tensor:

@@ -16,6 +16,8 @@ from bridge.encoding import Reader, Slot, decode, encode, redraws
 # In front of the overload's name, where a kernel's name is asked for.
 PREFIX = "gradient of "
 BACKWARD_PREFIX = "backward of "
+# For an overload itself, run by the same kernel, whose results' shapes depend on the data.
+UNSIZED_PREFIX = "results of "
 
 
 @dataclass(frozen=True)

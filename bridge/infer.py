@@ -4,7 +4,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -32,6 +32,18 @@ WRONG_ON_META_IF_MIXED = {
     "addr", "block_diag", "huber_loss", "native_group_norm", "normal.Tensor_Tensor", "smooth_l1_loss_backward",
     "soft_margin_loss",
 }  # fmt: skip
+
+# Operators that read values while they run, although these do not decide about shapes, and have no meta function that
+# does without: these run on tensors filled with zeros as well, or with ones where they refuse zeros.
+READS_VALUES = {
+    "_foreach_addcdiv.Tensor", "_foreach_addcmul.Tensor", "_pack_padded_sequence_backward", "narrow.Tensor",
+    "randint_like.Tensor_generator", "cov", "istft",
+}  # fmt: skip
+REFUSES_ZEROS = {"randint_like.Tensor_generator", "cov", "istft"}
+
+# The second tensor of these says how many rows of the first belong to each step; the third has a row for each of the
+# first step.
+PACKED_RNNS = {"gru.data", "lstm.data", "rnn_relu.data", "rnn_tanh.data"}
 
 # Operators whose kernels read memory that is not there when they get what their meta kernels refuse: nobody may ask
 # these kernels what is wrong.
@@ -84,18 +96,74 @@ def flat(results: Any) -> list[torch.Tensor]:
 
 
 def _run(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
-    make = torch.empty if device == "meta" else torch.zeros
+    make = torch.empty if device == "meta" else torch.ones if op.name in REFUSES_ZEROS else torch.zeros
     tensors = [make(shape, dtype=dtype, device=device) for shape, dtype in inputs]
+    return _results(op, text, tensors, device)
+
+
+def _run_packed_rnn(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
+    """What the call gives whose data has one step: all but the number of rows of the first result."""
+    data, state = inputs[0][0], inputs[2][0]
+    if len(data) != 2 or len(state) != 3:
+        return _run(op, text, inputs, device)  # PyTorch says what is wrong
+    tensors = [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in inputs]
+    tensors[0] = tensors[0].new_empty(state[1], data[1])
+    tensors[1] = torch.tensor([state[1]], dtype=inputs[1][1])
+    (shape, dtype), *others = _results(op, text, tensors, "meta")
+    return ((data[0], *shape[1:]), dtype), *others
+
+
+def _results(op: Schema, text: str, tensors: list[torch.Tensor], device: str) -> tuple[Spec, ...]:
     seeded = [device] if device.startswith("cuda") else []
     with torch.random.fork_rng(seeded, enabled=op.random and device != "meta"):  # leaves what users seed alone
         found = flat(torch_call(op, text, tensors, device))
     _check(op, text, tensors, found)
     if op.backward is not None and op.backward["uses_results"]:
-        layouts.record(op.name, text, [shape for shape, _ in inputs], found)
+        layouts.record(op.name, text, [tuple(tensor.shape) for tensor in tensors], found)
     results = [(tuple(t.shape), t.dtype) for t in found]
     if redraws(text):
         results.append((tuple(torch.get_rng_state().shape), torch.uint8))
     return tuple(results)
+
+
+# Data of several kinds, from the number of each element. What differs among their results depends on the data.
+_Data = Callable[[torch.Tensor], torch.Tensor]
+_DATA: list[_Data] = [
+    torch.zeros_like,
+    torch.ones_like,
+    lambda numbers: torch.full_like(numbers, 2),
+    lambda numbers: numbers % 3,
+    lambda numbers: torch.sin(numbers * numbers) * 3,  # as good as random
+]
+
+
+def _below(size: int) -> _Data:
+    return lambda numbers: numbers < size
+
+
+def _run_on_data(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
+    """What results have in common whose shapes depend on the data; the rest is unknown, as in `infer_unknown`."""
+    if op.name == "_reshape_from_tensor":
+        return (((-1,) * inputs[1][0][0], inputs[0][1]),)
+    # A mask among indices has as many elements that count as the other indices have.
+    sizes = {shape[-1] for shape, dtype in inputs if shape and not dtype.is_floating_point}
+    masked = any(dtype in (torch.bool, torch.uint8) for _, dtype in inputs)
+    counted = [_below(size) for size in sizes] if masked else []
+    found: list[tuple[Spec, ...]] = []
+    for data in (*_DATA, *counted):
+        numbers = [torch.arange(math.prod(shape), dtype=torch.float64).view(shape) for shape, _ in inputs]
+        tensors = [data(x).to(dtype).to(device) for x, (_, dtype) in zip(numbers, inputs, strict=True)]
+        try:
+            found.append(_results(op, text, tensors, device))
+        except Exception as error:  # such data is not for this operator
+            failure = error
+    if not found:
+        raise failure
+    if len({len(results) for results in found}) > 1:
+        raise RuntimeError("the number of its results depends on the data, and a graph needs to know it")
+    if len(found) == 1:
+        return tuple(((-1,) * len(shape), dtype) for shape, dtype in found[0])
+    return functools.reduce(_common, found)
 
 
 class _Refusal(RuntimeError):
@@ -121,6 +189,10 @@ def _check(op: Schema, text: str, tensors: list[torch.Tensor], found: list[torch
 
 def _infer_aten(op: Schema, text: str, inputs: tuple[Spec, ...], real: str) -> tuple[Spec, ...]:
     """What an ATen overload gives, on `real`, PyTorch's name of a device."""
+    if op.name in READS_VALUES:
+        return _run(op, text, inputs, real)
+    if op.name in PACKED_RNNS:
+        return _run_packed_rnn(op, text, inputs, real)
     try:
         found = _run(op, text, inputs, "meta")
     except NotImplementedError:  # no meta kernel
@@ -207,13 +279,16 @@ def infer(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[
         return gradient.infer(text, inputs)
     if name.startswith(gradient.BACKWARD_PREFIX):
         return gradient.infer_backward(text, inputs)
+    unsized = name.startswith(gradient.UNSIZED_PREFIX)
+    if unsized:
+        name, text = name.removeprefix(gradient.UNSIZED_PREFIX), gradient.parse(text).text
     op = schema(name)
     real = devices.torch_name(device)
     with torch.no_grad():
         try:
             if not op.is_aten:
                 return _run(op, op.operator_text(text), inputs, "meta")
-            return _infer_aten(op, text, inputs, real)
+            return (_run_on_data if unsized else _infer_aten)(op, text, inputs, real)
         except Exception as error:
             raise renamed(error, name) from None
 
@@ -274,14 +349,35 @@ def infer_unknown(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -
         return infer(name, text, device, inputs)
     if any(-2 in shape for shape, _ in inputs):
         return tuple(((-2,), dtype) for _, dtype in _infer_with_any_rank(name, text, device, inputs))
-    first, second = (
-        infer(name, text, device, tuple((_filled(shape, n), dtype) for shape, dtype in inputs)) for n in _STAND_INS
-    )
+    try:
+        first, second = (_infer_filled(name, text, device, inputs, size) for size in _STAND_INS)
+    except Exception as error:
+        return _infer_ranks(name, text, device, inputs, error)
     if len(first) != len(second):
         raise ValueError(f"{label(name)}: how many results it has follows from the size of a dimension that is unknown")
+    return _common(first, second)
+
+
+def _infer_filled(name: str, text: str, device: str, inputs: tuple[Spec, ...], unknown: int) -> tuple[Spec, ...]:
+    return infer(name, text, device, tuple((_filled(shape, unknown), dtype) for shape, dtype in inputs))
+
+
+def _infer_ranks(
+    name: str, text: str, device: str, inputs: tuple[Spec, ...], refusal: Exception
+) -> tuple[Spec, ...]:
+    """The results without their sizes, where an unknown dimension has to be 1, or as long as a known one."""
+    for size in sorted({1, *(size for shape, _ in inputs for size in shape if size > 0)}):
+        try:
+            found = _infer_filled(name, text, device, inputs, size)
+        except Exception:
+            continue
+        return tuple(((-1,) * len(shape), dtype) for shape, dtype in found)
+    raise refusal
+
+
+def _common(first: tuple[Spec, ...], second: tuple[Spec, ...]) -> tuple[Spec, ...]:
     return tuple(
-        (_common_shape(one, other), dtype)
-        for (one, dtype), (other, _) in zip(first, second, strict=True)
+        (_common_shape(one, other), dtype) for (one, dtype), (other, _) in zip(first, second, strict=True)
     )
 
 

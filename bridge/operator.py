@@ -8,11 +8,11 @@ import mindspore as ms
 import numpy as np
 from mindspore.ops.primitive import _pynative_executor
 
-from bridge import alias, devices, direct, dtypes, eager, precision
+from bridge import alias, data_dependent, devices, direct, dtypes, eager, precision
 from bridge.arguments import Bound, resolve
 from bridge.graph_calls import Argument, Call, Item, graph_call
 from bridge.infer import check_dtypes, infer_unknown
-from bridge.primitive import ATen, graph_primitive, run
+from bridge.primitive import ATen, Unsized, graph_primitive, run
 from bridge.results import arrange
 from bridge.schema import Schema, label, schema
 
@@ -41,6 +41,7 @@ class Operator:
         self.wants_cpu = wants_cpu
         self._schemas: list[Schema] | None = None
         self._plans: dict[Any, Any] = {}
+        self._undecided: dict[Any, _Undecided] = {}
         if len(names) > 1 or "." not in name:
             for full in names:
                 overload = Operator(full, (full,), wants_cpu) if len(names) > 1 else self
@@ -74,24 +75,29 @@ class Operator:
                 key = _key(args, tensors)
             plan = self._plans.get(key)
         except TypeError:  # an argument that cannot be hashed: resolution says what is wrong with it
-            plan = None
+            plan = key = None
         if plan is None:
-            return self._call_unplanned(args, kwargs, key)
+            return self._call_unplanned(args, kwargs, key, tensors)
         primitive, arrange = plan
         results = _run(primitive, tensors)
         return arrange(results) if arrange else results
 
-    def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any) -> Any:
+    def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[Any]) -> Any:
+        if key in self._undecided:
+            return self._undecided[key](tensors)
         bound = resolve(self.name, self.schemas, args, kwargs)
         device = devices.place(bound.schema, self.wants_cpu)
+        if data_dependent.sometimes(bound.schema):
+            undecided = _Undecided(bound, device)
+            if bound.reusable:
+                _keep(self._undecided, key, undecided)
+            return undecided(bound.tensors)
         if bound.schema.shim is None:
             return eager.call(bound, device)
         primitive = ATen(bound.schema.name, bound.text, device)
         arrange = _arranger(bound)
         if bound.reusable:
-            if len(self._plans) >= _MAX_PLANS:
-                self._plans.clear()
-            self._plans[key] = (primitive, arrange)
+            _keep(self._plans, key, (primitive, arrange))
         results = _run(primitive, bound.tensors)
         return arrange(results) if arrange else results
 
@@ -110,31 +116,71 @@ class Operator:
         """
         bound = resolve(self.name, self.schemas, args, kwargs)
         op = bound.schema
+        reason = eager.without_kernel(op)
+        if reason:
+            raise RuntimeError(f"{label(op.name)} works in PyNative mode only: {reason}")
         if product is None and precision.is_listed(op):
             product = Call(precision.PRODUCT, [precision.ONE, precision.ONE])
             return Call(self._graph_call, [Argument(0), Argument(1), product])
         if product is not None:
             bound.tensors = precision.cast_in_graph(op, bound.text, bound.tensors, product.dtype)
-        if op.shim is None:
-            raise RuntimeError(f"{label(op.name)} works in PyNative mode only: {eager.reason(op)}")
-        device = devices.place(op, self.wants_cpu)
         specs = tuple((tensor.shape, dtypes.to_torch(tensor.dtype)) for tensor in bound.tensors)
+        if data_dependent.reason(op, bound.text, specs):
+            device = devices.place(op, on_cpu=True)
+            call = _primitive_call(Unsized, op.name, bound.text, device, bound.tensors)
+            count = len(Unsized.infer(op.name, bound.text, device, specs))
+            return arrange(op.name, bound.text, tuple(Item(call, i) for i in range(count)))
+        device = devices.place(op, self.wants_cpu)
         results = infer_unknown(op.name, op.kernel_text(bound.text), device, specs)
         check_dtypes(op.name, op.kernel_text(bound.text), device, specs)
         known = all(size >= 0 for shape, _ in specs for size in shape)
         part = alias.find(op.name, bound.text, device, specs) if known else None
         if part is not None:
-            call = _primitive_call(part.name, part.text, device, [bound.tensors[i] for i in part.inputs])
+            call = _primitive_call(ATen, part.name, part.text, device, [bound.tensors[i] for i in part.inputs])
             return call if part.result is None else Item(call, part.result)
-        call = _primitive_call(op.name, bound.text, device, bound.tensors)
+        call = _primitive_call(ATen, op.name, bound.text, device, bound.tensors)
         if not op.nested:
             return call
         return arrange(op.name, bound.text, tuple(Item(call, i) for i in range(len(results))))
 
 
-def _primitive_call(name: str, text: str, device: str, tensors: list[Any]) -> Call:
+def _primitive_call(kind: Any, name: str, text: str, device: str, tensors: list[Any]) -> Call:
     """The call of an overload's primitive in a graph."""
-    return Call(graph_primitive(ATen, name, text, device, dtypes.names(x.dtype for x in tensors)), tensors)
+    return Call(graph_primitive(kind, name, text, device, dtypes.names(x.dtype for x in tensors)), tensors)
+
+
+def _keep(plans: dict[Any, Any], key: Any, plan: Any) -> None:
+    if len(plans) >= _MAX_PLANS:
+        plans.clear()
+    plans[key] = plan
+
+
+class _Undecided:
+    """A planned call that is a primitive or not by the shapes and dtypes of its inputs (bridge/data_dependent.py)."""
+
+    def __init__(self, bound: Bound, device: str) -> None:
+        self.schema = bound.schema
+        self.text = bound.text
+        self.device = device
+        self.arrange = _arranger(bound)
+
+    @functools.cached_property
+    def primitive(self) -> ATen:
+        return ATen(self.schema.name, self.text, self.device)
+
+    def __call__(self, tensors: list[Any]) -> Any:
+        inputs = [(tuple(x.shape), dtypes.to_torch(x.dtype)) for x in tensors]
+        if data_dependent.reason(self.schema, self.text, inputs):
+            return self._call_eagerly(tensors)
+        try:
+            results = _run(self.primitive, tensors)
+        except RuntimeError:
+            self._call_eagerly(tensors)  # PyTorch raises an IndexError for some of what kernels refuse
+            raise
+        return self.arrange(results) if self.arrange else results
+
+    def _call_eagerly(self, tensors: list[Any]) -> Any:
+        return eager.call(Bound(self.schema, tensors, self.text, True), self.device)
 
 
 def _run(primitive: ATen, tensors: list[Any]) -> Any:
@@ -145,9 +191,7 @@ def _run(primitive: ATen, tensors: list[Any]) -> Any:
         tensors = direct.cast(tensors, primitive.amp_name, primitive.kept)
     key = tuple([(x.shape, x.dtype) for x in tensors])
     if key not in primitive.aliases:
-        if len(primitive.aliases) >= _MAX_PLANS:
-            primitive.aliases.clear()
-        primitive.aliases[key] = _alias(primitive, key)
+        _keep(primitive.aliases, key, _alias(primitive, key))
     part = primitive.aliases[key]
     if part is None:
         return run(primitive, tensors)

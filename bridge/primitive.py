@@ -231,6 +231,34 @@ class Shaped(Kernel):
         return self.results
 
 
+class Unsized(Kernel):
+    """An overload whose results' shapes depend on the data, in graph mode: ms_ext/data_dependent.cpp tells them after
+    each launch.
+
+    Args:
+        name, text, device, input_dtypes: see Kernel. The device is the CPU.
+    """
+
+    def __init__(self, name: str, text: str, device: str, input_dtypes: str) -> None:
+        function = f"{SHARED[device]}:aten_gradient"
+        kernel = gradient.UNSIZED_PREFIX + name
+        super().__init__(kernel, self._kernel_text(name, text), function, device, False, input_dtypes)
+        self.init_attrs = {"name": name, "text": text, "device": device, "input_dtypes": input_dtypes}
+        for attribute in ("reg_op_name", "uniq_name"):  # by the latter MindSpore looks for the kernel
+            self.add_prim_attr(attribute, "aten_data_dependent")
+        self.add_prim_attr("aten_label", name)
+        self.differentiate_by(gradient.op_inputs(text), Differentiate(name, text, device))
+
+    @staticmethod
+    def _kernel_text(name: str, text: str) -> str:
+        return Level(name, text, 0, ()).kernel_text(gradient.op_inputs(text))
+
+    @classmethod
+    def infer(cls, name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+        """What is known of the results (bridge/infer.py)."""
+        return infer_unknown(gradient.UNSIZED_PREFIX + name, cls._kernel_text(name, text), device, inputs)
+
+
 class Backward(Kernel):
     """The first-order gradient of an ATen overload by its own formula, without running the overload again.
 

@@ -5,7 +5,14 @@ import functools
 from typing import Any
 
 from bridge.encoding import decode
-from bridge.schema import schema
+from bridge.schema import Schema, schema
+
+
+def _given_length(op: Schema, text: str, result: int) -> int | None:
+    """The length of a result that is a list, if it has the name of an argument: "grads_out" is the new "grads"."""
+    names = [argument.name for argument in op.arguments if argument.base not in ("Device", "Generator")]
+    name = (op.result_names[result] or "").removesuffix("_out")
+    return len(decode(text)[names.index(name)]) if name in names else None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -16,16 +23,20 @@ def places(name: str, text: str, count: int) -> tuple[Any, ...]:
     if op.output_mask is not None:
         mask = decode(text)[op.output_mask]
         return tuple(sum(mask[:i]) if wanted else None for i, wanted in enumerate(mask))
-    lists = op.results.count("List[Tensor]")
-    length = (count - op.redraws - (len(op.results) - lists)) // lists if lists else 0
+    lists = [i for i, kind in enumerate(op.results) if kind == "List[Tensor]"]
+    lengths = {i: _given_length(op, text, i) for i in lists}
+    unknown = [i for i in lists if lengths[i] is None]
+    left = count - op.redraws - (len(op.results) - len(lists)) - sum(n for n in lengths.values() if n is not None)
     found: list[Any] = []
     position = 0
-    for kind in op.results:
+    for i, kind in enumerate(op.results):
         if kind == "List[Tensor]":
+            given = lengths[i]
+            length = left // len(unknown) if given is None else given
             found.append((position, position + length))
             position += length
         else:
-            found.append(position)
+            found.append(position if position < count - op.redraws else None)
             position += 1
     return tuple(found)
 

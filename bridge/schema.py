@@ -15,6 +15,9 @@ import torch
 SHARED = {"CPU": "libms_ext.so", "GPU": "libms_ext_cuda.so"}
 SHIMS = {"CPU": "libaten_cpu.so", "GPU": "libaten_cuda.so"}
 
+# Without a bias they leave out their last two results, the bias's gradients.
+LEAVES_OUT_RESULTS = {"_thnn_differentiable_gru_cell_backward", "_thnn_differentiable_lstm_cell_backward"}
+
 
 @functools.cache
 def table() -> dict[str, dict[str, Any]]:
@@ -90,7 +93,7 @@ class Schema:
         text: the schema, for documentation and messages.
         raw: PyTorch's parsed schema.
         torch_op: what computes the operator on PyTorch's tensors; on `meta` tensors it gives the results' shapes.
-        shim: the name of its kernel in the library; None if it runs in Python, in PyNative mode only (bridge/eager.py).
+        shim: the name of its kernel in the library; None if it always runs in Python (bridge/eager.py).
         gradient: "formula" or "composite" if PyTorch can differentiate it, else "constant" or "none"
             (aten_ops/model.py).
     """
@@ -115,6 +118,7 @@ class Schema:
         self.backward: dict[str, Any] | None = None
         self.arguments = [argument(a) for a in raw.arguments]
         self.results = [str(r.type) for r in raw.returns]
+        self.result_names = [r.name for r in raw.returns]
 
     @property
     def is_aten(self) -> bool:
@@ -129,6 +133,11 @@ class Schema:
         return self.gradient in ("formula", "composite")
 
     @property
+    def gives_tensors(self) -> bool:
+        """Whether its results are tensors and lists of tensors, and nothing else."""
+        return bool(self.results) and set(self.results) <= {"Tensor", "List[Tensor]"}
+
+    @property
     def redraws(self) -> bool:
         """Whether the gradient has to draw again what the call drew: the kernel then also gives the generator's
         state."""
@@ -138,7 +147,7 @@ class Schema:
     def nested(self) -> bool:
         """Whether a primitive's flat results have to be brought into another form (bridge/results.py)."""
         lists = "List[Tensor]" in self.results and len(self.results) > 1
-        return self.redraws or lists or self.output_mask is not None
+        return self.redraws or lists or self.output_mask is not None or self.name in LEAVES_OUT_RESULTS
 
     @property
     def output_mask(self) -> int | None:

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "aot_extra.h"
@@ -23,6 +24,22 @@ class AotExtra {
 
   std::vector<size_t> workspace;
   KernelData *kernel_data;
+};
+
+// What a shim takes as `extra`: the two attributes that it reads, and the place for its decoded arguments.
+class Extra final : public AotExtra {
+ public:
+  Extra(std::string op, std::string args) : op_(std::move(op)), args_(std::move(args)) { kernel_data = nullptr; }
+  ~Extra() override { delete kernel_data; }
+  bool HasAttr(std::string name) override { return name == "aten_op" || name == "aten_args"; }
+  bool GetAttrBool(std::string) override { return false; }
+  int64_t GetAttrInt(std::string) override { return 0; }
+  float GetAttrFloat(std::string) override { return 0; }
+  std::string GetAttrStr(std::string name) override { return name == "aten_op" ? op_ : args_; }
+
+ private:
+  std::string op_;
+  std::string args_;
 };
 
 }  // namespace ms_ext

@@ -241,22 +241,6 @@ TypeId id_of(const std::string &name) {
   return TypeId::kTypeUnknown;
 }
 
-// What a shim takes as `extra`: the two attributes that it reads, and the place for its decoded arguments.
-class Extra final : public ms_ext::AotExtra {
- public:
-  Extra(std::string op, std::string args) : op_(std::move(op)), args_(std::move(args)) { kernel_data = nullptr; }
-  ~Extra() override { delete kernel_data; }
-  bool HasAttr(std::string name) override { return name == "aten_op" || name == "aten_args"; }
-  bool GetAttrBool(std::string) override { return false; }
-  int64_t GetAttrInt(std::string) override { return 0; }
-  float GetAttrFloat(std::string) override { return 0; }
-  std::string GetAttrStr(std::string name) override { return name == "aten_op" ? op_ : args_; }
-
- private:
-  std::string op_;
-  std::string args_;
-};
-
 using Init = int (*)(int *ndims, int64_t **shapes, const char **dtypes, void *extra);
 using Launch = int (*)(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream,
                        void *extra);
@@ -272,7 +256,7 @@ struct Shim {
   Explain explain;
   bool on_cpu;
   bool at_once;  // on the thread that calls, before the call returns
-  Extra extra;
+  ms_ext::Extra extra;
 };
 
 // What Cell.to_float and mindspore.amp ask of the operators that run now.

@@ -198,8 +198,12 @@ void end_team() {
 
 }  // namespace
 
-void launch(c10::Device device, int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,
-            void *extra) {
+namespace {
+
+// Calls `run` on views of the parameters, and names the operator in what it throws.
+template <typename Run>
+void run_on_views(c10::Device device, int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,
+                  void *extra, Run &&run) {
   try {
     const auto at_shapes = static_cast<const Kernel &>(*ms_ext_kernel_data(extra)).at(shapes);
     const Kernel &kernel = *at_shapes;
@@ -212,14 +216,23 @@ void launch(c10::Device device, int nparam, void **params, int *ndims, int64_t *
       tensors.pop_back();
     }
     Call call(std::move(tensors), kernel.inputs, device, kernel.turns);
-    kernel(call);
-    call.check_outputs(params, shapes, ndims);
+    run(kernel, call);
     kernel.views.keep(call.end());
   } catch (const c10::Error &error) {
     throw std::runtime_error(label(extra) + ": " + error.what_without_backtrace());
   } catch (const std::exception &error) {
     throw std::runtime_error(label(extra) + ": " + error.what());
   }
+}
+
+}  // namespace
+
+void launch(c10::Device device, int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,
+            void *extra) {
+  run_on_views(device, nparam, params, ndims, shapes, dtypes, extra, [&](const Kernel &kernel, Call &call) {
+    kernel(call);
+    call.check_outputs(params, shapes, ndims);
+  });
 }
 
 int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *, void *extra) {
@@ -259,6 +272,23 @@ Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra) {
 }  // namespace ms_ext
 
 extern "C" {
+
+// For a kernel on the CPU whose results have no memory yet: runs it on the inputs, and passes each result to `take`
+// with `to`, in order.
+void ms_ext_evaluate(int ninputs, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *extra,
+                     void (*take)(void *to, int ndim, const int64_t *shape, const void *data, size_t bytes), void *to) {
+  const ms_ext::WithDenormals with_denormals;
+  ms_ext::run_on_views(
+      c10::kCPU, ninputs, params, ndims, shapes, dtypes, extra, [&](const ms_ext::Kernel &kernel, ms_ext::Call &call) {
+        std::vector<at::Tensor> results;
+        call.keep(results);
+        kernel(call);
+        for (const at::Tensor &result : results) {
+          const at::Tensor dense = result.resolve_conj().resolve_neg().contiguous();
+          take(to, static_cast<int>(dense.dim()), dense.sizes().data(), dense.const_data_ptr(), dense.nbytes());
+        }
+      });
+}
 
 void ms_ext_set_infer(ms_ext::Infer infer) { ms_ext::infer_in_python = infer; }
 

@@ -598,10 +598,8 @@ class Runner:
     @staticmethod
     def check_has_graph(coverage: dict[str, Any]) -> None:
         """Raise Skip for an overload that works in PyNative mode only."""
-        if coverage["data_dependent"]:
-            raise Skip("graph mode: data-dependent shape")
-        if coverage["returns_scalar"]:
-            raise Skip("graph mode: result that is not a tensor")
+        if coverage["graph_reason"]:
+            raise Skip(f"graph mode: {coverage['graph_reason']}")
 
     def bridge_overload(self, name: str) -> Any:
         packet, _, overload = name.partition(".")

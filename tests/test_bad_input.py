@@ -163,6 +163,8 @@ AT_THE_CALL: list[Row] = [
     ("several elements for one", lambda: aten.item(X), RuntimeError, ["item", "6 elements"]),
     ("a mask that is not bool", lambda: aten.masked_select(X, X), RuntimeError, ["masked_select", "BoolTensor"]),
     ("an index beyond the data, data-dependent op", lambda: aten.unique_dim(X, 9), IndexError, ["unique_dim", "9"]),
+    ("an index beyond the data, of an op that is data-dependent in other calls", lambda: aten.index(X, [FAR]), IndexError,
+     ["aten.index", "index 99 is out of bounds"]),
 ]
 
 VECTOR = ms.Tensor(np.ones(3, np.float32))
@@ -367,8 +369,12 @@ def graph_another_device(x):
     return aten.zeros([2], device="cuda")
 
 
-def graph_data_dependent_shape(x):
+def graph_mask_that_is_none(x):
     return aten.masked_select(x, x)
+
+
+def graph_number_of_results_that_depends_on_data(x):
+    return aten.tensor_split(x, aten.full([], 1, dtype=ms.int64))
 
 
 def graph_result_that_is_not_a_tensor(x):
@@ -402,7 +408,9 @@ IN_GRAPH_MODE: list[tuple[Callable[[Any], Any], type[Exception], list[str]]] = [
     (graph_junk_for_a_dtype, TypeError, ["zeros", "dtype", "str"]),
     (graph_dtype_that_pytorch_lacks, TypeError, ["zeros", "HiFloat8"]),
     (graph_another_device, ValueError, ["zeros", "cuda", "cpu"]),
-    (graph_data_dependent_shape, RuntimeError, ["aten.masked_select", "PyNative mode only", "depends on the data"]),
+    (graph_mask_that_is_none, RuntimeError, ["aten.masked_select", "expected BoolTensor for mask"]),
+    (graph_number_of_results_that_depends_on_data, RuntimeError,
+     ["aten.tensor_split", "number of its results depends on the data"]),
     (graph_result_that_is_not_a_tensor, RuntimeError, ["aten.item", "PyNative mode only", "not a tensor"]),
     (graph_unknown_op, AttributeError, ["no_such_op"]),
     (graph_in_place_op, AttributeError, ["relu_"]),
