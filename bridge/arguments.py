@@ -181,8 +181,8 @@ class Binder:
         """The place of an int that is known only when the graph runs."""
         if not value.type.startswith("Int") or not self.schema.is_aten:
             raise TypeError(
-                f"{self.schema.packet}(): in graph mode, an argument that is no tensor has to be a constant or, if it is an "
-                f"int of an ATen operator, may come from a shape; this one is {value.type}, known only when the graph runs"
+                f"{self.schema.packet}(): in graph mode, an argument that is no tensor has to be a constant; an int of an "
+                f"ATen operator may come from a shape; this one is {value.type}, known only when the graph runs"
             )
         self.tensors.append(value.as_length())
         return Size(len(self.tensors) - 1)

@@ -74,12 +74,7 @@ def graph_call(name: str, plan: Callable[..., Any]) -> Any:
     return _module().GraphCall(name, plan)
 
 
-def has_mixed_precision() -> bool:
-    """Whether `cast` may change anything now."""
-    return is_built() and _module().has_mixed_precision()
-
-
-def cast(tensors: Sequence[Any], amp_name: str, kept: list[int]) -> list[Any]:
+def cast(tensors: Sequence[Any], amp_name: str, kept: list[int]) -> Sequence[Any]:
     """The tensors in the dtypes that `Cell.to_float` and `mindspore.amp` ask for, as the short way casts them.
 
     Args:
@@ -87,7 +82,9 @@ def cast(tensors: Sequence[Any], amp_name: str, kept: list[int]) -> list[Any]:
         amp_name: the operator in the lists of `mindspore.amp`.
         kept: the positions of those that stay as they are.
     """
-    return _module().cast(list(tensors), amp_name, kept) if is_built() else list(tensors)
+    if is_built() and _module().has_mixed_precision():
+        return _module().cast(list(tensors), amp_name, kept)
+    return tensors
 
 
 def kernel(

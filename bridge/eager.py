@@ -7,6 +7,7 @@ results' memory (on a GPU, or to differentiate), a primitive computes them again
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
@@ -104,7 +105,7 @@ def call(bound: Bound, device: str) -> Any:
     return _compute_again(op.name, text, device, tensors, results)
 
 
-def _in_precision(bound: Bound) -> list[ms.Tensor]:
+def _in_precision(bound: Bound) -> Sequence[ms.Tensor]:
     """The tensors as mixed precision wants them; it does not ask for that where the results are Python values."""
     op = bound.schema
     if not any("Tensor" in result for result in op.results):

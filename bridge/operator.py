@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
@@ -183,12 +184,11 @@ class _Undecided:
         return eager.call(Bound(self.schema, tensors, self.text, True), self.device)
 
 
-def _run(primitive: ATen, tensors: list[Any]) -> Any:
+def _run(primitive: ATen, tensors: Sequence[Any]) -> Any:
     """Call a primitive; while MindSpore records for a gradient, its alias if it has one."""
     if not (primitive.composite and _pynative_executor.grad_flag()):
         return run(primitive, tensors)
-    if direct.has_mixed_precision():
-        tensors = direct.cast(tensors, primitive.amp_name, primitive.kept)
+    tensors = direct.cast(tensors, primitive.amp_name, primitive.kept)
     key = tuple([(x.shape, x.dtype) for x in tensors])
     if key not in primitive.aliases:
         _keep(primitive.aliases, key, _alias(primitive, key))

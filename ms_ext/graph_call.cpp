@@ -102,7 +102,7 @@ class Nodes {
   AnfNodePtr call(const AnfNodePtr &function, const py::object &arguments) {
     mindspore::AnfNodePtrList nodes = {function};
     for (const py::handle &argument : arguments) nodes.push_back(of(py::reinterpret_borrow<py::object>(argument)));
-    return graph_->NewCNode(std::move(nodes));
+    return graph_->NewCNodeInOrder(std::move(nodes));
   }
 
   AnfNodePtr at(const py::tuple &path) {
@@ -120,7 +120,7 @@ class Nodes {
   }
 
   AnfNodePtr item(const char *getter, const AnfNodePtr &of, const AnfNodePtr &which) {
-    return graph_->NewCNode({primitive(getter), of, which});
+    return graph_->NewCNodeInOrder({primitive(getter), of, which});
   }
 
   FuncGraphPtr graph_;

@@ -530,6 +530,10 @@ class Kernel {
 // The tensors as a kernel with that name and those inputs to keep would take them. See bridge/direct.py.
 std::vector<ms::Tensor> cast(std::vector<ms::Tensor> tensors, const std::string &amp_name,
                              const std::vector<size_t> &kept) {
+  {
+    const py::gil_scoped_release released;
+    for (const ms::Tensor &tensor : tensors) tensor.ConvertStubNodeToTensor();  // else Python cannot have it back
+  }
   MixedPrecision(amp_name).cast(tensors, kept);
   return tensors;
 }

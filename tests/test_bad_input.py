@@ -163,7 +163,7 @@ AT_THE_CALL: list[Row] = [
     ("several elements for one", lambda: aten.item(X), RuntimeError, ["item", "6 elements"]),
     ("a mask that is not bool", lambda: aten.masked_select(X, X), RuntimeError, ["masked_select", "BoolTensor"]),
     ("an index beyond the data, data-dependent op", lambda: aten.unique_dim(X, 9), IndexError, ["unique_dim", "9"]),
-    ("an index beyond the data, of an op that is data-dependent in other calls", lambda: aten.index(X, [FAR]), IndexError,
+    ("an index beyond the data, op that is data-dependent in other calls", lambda: aten.index(X, [FAR]), IndexError,
      ["aten.index", "index 99 is out of bounds"]),
 ]
 

@@ -169,6 +169,13 @@ def test_auto_gives_pytorchs_values() -> None:
     equal(net(ms.Tensor(X)), torch.nn.functional.linear(*(torch.tensor(v).bfloat16() for v in (X, WEIGHT, BIAS))))
 
 
+@pytest.mark.parametrize("level", ["O3", "auto"])
+def test_results_of_mindspores_operators_that_may_be_under_way(level: str) -> None:
+    net = amp.auto_mixed_precision(Net(lambda op, x, w, b: op.masked_select(mint.mul(x, x), mint.gt(x, 0))), level)
+    x = torch.tensor(X).half() if level == "O3" else torch.tensor(X)
+    equal(net(ms.Tensor(X)), torch.masked_select(x * x, x > 0).float())
+
+
 def test_statistics_are_kept_in_their_own_precision() -> None:
     class Normalised(nn.Cell):
         def __init__(self) -> None:

@@ -185,9 +185,9 @@ def _callable_names(function: str) -> list[str]:
 class RegisteredOperator(Operator):
     """An operator registered with PyTorch, as a MindSpore operator."""
 
-    def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any) -> Any:
+    def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[Any]) -> Any:
         try:
-            return super()._call_unplanned(args, kwargs, key)
+            return super()._call_unplanned(args, kwargs, key, tensors)
         except RuntimeError as error:
             # What a meta function that torch.library.register_fake gave says when it cannot know a size.
             ours = [op for op in self.schemas if isinstance(op, Registered) and op.may_depend_on_data]
@@ -196,4 +196,4 @@ class RegisteredOperator(Operator):
         for op in ours:
             op.shim = None
         self._plans.clear()
-        return super()._call_unplanned(args, kwargs, key)
+        return super()._call_unplanned(args, kwargs, key, tensors)
