@@ -181,8 +181,8 @@ class Binder:
         """The place of an int that is known only when the graph runs."""
         if not value.type.startswith("Int") or not self.schema.is_aten:
             raise TypeError(
-                f"{self.schema.packet}(): in graph mode, an argument that is no tensor has to be a constant; an int of an "
-                f"ATen operator may come from a shape; this one is {value.type}, known only when the graph runs"
+                f"{self.schema.packet}(): in graph mode, an argument that is no tensor has to be a constant, or an int "
+                f"of an ATen operator: this one is {value.type}, which is known only when the graph runs"
             )
         self.tensors.append(value.as_length())
         return Size(len(self.tensors) - 1)
@@ -197,7 +197,9 @@ class Binder:
             return self.tensor(value.as_tensor())
         is_number = isinstance(value, (numbers.Number, np.generic))
         if is_number and torch._C._should_allow_numbers_as_tensors(self.schema.packet):
-            return Wrapped(self.number(value))
+            number = self.number(value)
+            assert not isinstance(number, Size)
+            return Wrapped(number)
         raise Mismatch
 
     def number(self, value: Any) -> bool | int | float | complex | Size:

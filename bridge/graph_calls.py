@@ -22,26 +22,30 @@ from bridge.arguments import NumberMark, TensorMark
 _PACKAGE = str(pathlib.Path(__file__).parent)
 
 
-class GraphTensor(TensorMark):
+class Part:
+    """An argument, or a part of one.
+
+    Args:
+        path: the argument's position, and then positions in tuples and lists and keys of dictionaries.
+    """
+
+    def __init__(self, path: tuple[Any, ...]) -> None:
+        self.path = path
+
+
+class GraphTensor(Part, TensorMark):
     """A tensor of a graph that is being compiled.
 
     Args:
-        path: where it is among the arguments.
+        path: see Part.
         shape: with -1 for an unknown dimension; (-2,) if the rank is unknown.
         dtype: MindSpore's.
     """
 
     def __init__(self, path: tuple[Any, ...], shape: tuple[int, ...], dtype: Any) -> None:
-        self.path = path
+        super().__init__(path)
         self.shape = shape
         self.dtype = dtype
-
-
-class Argument:
-    """One of the arguments, as a whole."""
-
-    def __init__(self, position: int) -> None:
-        self.path = (position,)
 
 
 class Call:
@@ -71,17 +75,17 @@ class Computed(Call, TensorMark):
         self.dtype = dtype
 
 
-class GraphNumber(NumberMark):
+class GraphNumber(Part, NumberMark):
     """A number that is known only when the graph runs; or a tuple, if its length is.
 
     Args:
-        path: where it is among the arguments.
+        path: see Part.
         type: see NumberMark.
     """
 
     def __init__(self, path: tuple[Any, ...], type: str) -> None:
-        super().__init__(type)
-        self.path = path
+        Part.__init__(self, path)
+        NumberMark.__init__(self, type)
 
     def as_tensor(self) -> TensorMark:
         dtype = getattr(ms, "bool_" if self.type == "Bool" else self.type.lower())

@@ -11,7 +11,7 @@ from mindspore.ops.primitive import _pynative_executor
 
 from bridge import alias, data_dependent, devices, direct, dtypes, eager, precision
 from bridge.arguments import Bound, resolve
-from bridge.graph_calls import Argument, Call, Item, graph_call
+from bridge.graph_calls import Call, Item, Part, graph_call
 from bridge.infer import check_dtypes, infer_unknown
 from bridge.primitive import ATen, Unsized, graph_primitive, run
 from bridge.results import arrange
@@ -122,7 +122,7 @@ class Operator:
             raise RuntimeError(f"{label(op.name)} works in PyNative mode only: {reason}")
         if product is None and precision.is_listed(op):
             product = Call(precision.PRODUCT, [precision.ONE, precision.ONE])
-            return Call(self._graph_call, [Argument(0), Argument(1), product])
+            return Call(self._graph_call, [Part((0,)), Part((1,)), product])
         if product is not None:
             bound.tensors = precision.cast_in_graph(op, bound.text, bound.tensors, product.dtype)
         specs = tuple((tensor.shape, dtypes.to_torch(tensor.dtype)) for tensor in bound.tensors)

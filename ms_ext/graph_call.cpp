@@ -89,11 +89,11 @@ class Nodes {
 
  private:
   AnfNodePtr make(const py::object &expression) {
+    const auto is = [&expression](const char *name) { return py::isinstance(expression, python_class(name)); };
     if (py::isinstance<py::tuple>(expression)) return call(primitive("MakeTuple"), expression);
-    if (py::hasattr(expression, "path")) return at(expression.attr("path"));
-    if (py::hasattr(expression, "function"))
-      return call(constant(expression.attr("function")), expression.attr("arguments"));
-    if (py::hasattr(expression, "index")) {
+    if (is("Call")) return call(constant(expression.attr("function")), expression.attr("arguments"));
+    if (is("Part")) return at(expression.attr("path"));
+    if (is("Item")) {
       return item("TupleGetItem", of(expression.attr("of")), NewValueNode(expression.attr("index").cast<int64_t>()));
     }
     return constant(expression);
