@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -349,6 +350,9 @@ def infer_unknown(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -
         return infer(name, text, device, inputs)
     if any(-2 in shape for shape, _ in inputs):
         return tuple(((-2,), dtype) for _, dtype in _infer_with_any_rank(name, text, device, inputs))
+    lengths = _lengths(name, text)
+    if lengths:
+        return _infer_with_lengths(name, text, device, inputs, lengths)
     try:
         first, second = (_infer_filled(name, text, device, inputs, size) for size in _STAND_INS)
     except Exception as error:
@@ -372,6 +376,60 @@ def _infer_ranks(
         except Exception:
             continue
         return tuple(((-1,) * len(shape), dtype) for shape, dtype in found)
+    raise refusal
+
+
+@functools.lru_cache(maxsize=4096)
+def _lengths(name: str, text: str) -> tuple[int, ...]:
+    """The inputs of an overload whose lengths are arguments (encoding.Size)."""
+
+    def positions(value: Any) -> Iterator[int]:
+        if isinstance(value, list):
+            yield from itertools.chain.from_iterable(map(positions, value))
+        elif isinstance(value, Size):
+            yield value.position
+
+    is_gradient = name.startswith((gradient.PREFIX, gradient.BACKWARD_PREFIX))  # their inputs tell their results
+    return () if is_gradient or "::" in name else tuple(positions(decode(text)))
+
+
+# Their result has the shape of the argument `size` or `shape`, in which -1 is for PyTorch to find.
+_SHAPED_BY_ARGUMENT = {
+    "view", "view_copy", "_unsafe_view", "reshape", "_reshape_copy", "expand", "expand_copy", "broadcast_to",
+}  # fmt: skip
+
+
+def _infer_with_lengths(
+    name: str, text: str, device: str, inputs: tuple[Spec, ...], lengths: tuple[int, ...]
+) -> tuple[Spec, ...]:
+    """The results where arguments are sizes that only the run tells.
+
+    How these are related to the inputs' unknown dimensions is not known: equal, a part, a product with others. Those of
+    the results' dimensions are known that come out alike for every relation that fits.
+    """
+    known = {size for shape, _ in inputs for size in shape if size > 1}
+    factors = [Fraction(1), Fraction(2), Fraction(1, 2), *map(Fraction, sorted(known)[:4])]
+    found: list[tuple[Spec, ...]] = []
+    for chosen in itertools.islice(itertools.product(factors, repeat=len(lengths)), 64):
+        tried = []
+        for size in _STAND_INS:
+            at = {position: int(size * factor) for position, factor in zip(lengths, chosen, strict=True)}
+            filled = tuple((_filled(shape, at.get(i, size)), dtype) for i, (shape, dtype) in enumerate(inputs))
+            try:
+                tried.append(infer(name, text, device, filled))
+            except Exception as error:
+                refusal = error
+                break
+        else:
+            if len({len(results) for results in (*tried, *found)}) > 1:
+                raise ValueError(f"{label(name)}: how many results it has follows from a size that is unknown")
+            found += tried
+    if found:
+        return functools.reduce(_common, found)
+    op = schema(name)
+    if op.packet in _SHAPED_BY_ARGUMENT:
+        sizes = next(value for value in decode(text) if isinstance(value, list))
+        return ((tuple(size if isinstance(size, int) else -1 for size in sizes), inputs[0][1]),)
     raise refusal
 
 
