@@ -120,13 +120,13 @@ def graph_call(name: str, plan: Callable[..., Any]) -> Any:
         try:
             return found(*arguments)
         except Exception as error:
-            error.args = (f"{error}{_users_lines()}",)
+            error.args = (f"{error}{users_lines()}",)
             raise
 
     return direct.graph_call(name, planned)
 
 
-def _users_lines() -> str:
+def users_lines() -> str:
     """Where in the user's program MindSpore is, innermost last."""
     frames = re.findall(r"^# \d+ (In file (.+?):.*(?:\n(?!# ).*)*)", direct.graph_location(), re.MULTILINE)
     return "".join(f"\n\n{frame.rstrip()}" for frame, file in frames if not file.startswith(_PACKAGE))

@@ -11,7 +11,7 @@ from mindspore.ops.primitive import _pynative_executor
 
 from bridge import alias, data_dependent, devices, direct, dtypes, eager, precision
 from bridge.arguments import Bound, resolve
-from bridge.graph_calls import Call, Item, Part, graph_call
+from bridge.graph_calls import Call, Item, Part, graph_call, users_lines
 from bridge.infer import check_dtypes, infer_unknown
 from bridge.primitive import ATen, Unsized, graph_primitive, run
 from bridge.results import arrange
@@ -109,40 +109,54 @@ class Operator:
     def _graph_call(self) -> Any:
         return graph_call(self.name, self._plan_in_graph)
 
-    def _plan_in_graph(self, args: list[Any], kwargs: dict[str, Any], product: Any = None) -> Any:
+    def _plan_in_graph(self, args: list[Any], kwargs: dict[str, Any], product: Any = None, lines: str = "") -> Any:
         """The expression of a call with these arguments (bridge/graph_calls.py).
 
+        A call whose inputs mixed precision may cast is planned again with what tells how (bridge/precision.py).
+
         Args:
-            product: what tells mixed precision (bridge/precision.py), where that may cast.
+            product: that, a tensor.
+            lines: the user's lines, which MindSpore does not know any more then.
         """
         bound = resolve(self.name, self.schemas, args, kwargs)
-        op = bound.schema
-        reason = eager.without_kernel(op)
+        reason = eager.without_kernel(bound.schema)
         if reason:
-            raise RuntimeError(f"{label(op.name)} works in PyNative mode only: {reason}")
-        if product is None and precision.is_listed(op):
-            product = Call(precision.PRODUCT, [precision.ONE, precision.ONE])
-            return Call(self._graph_call, [Part((0,)), Part((1,)), product])
-        if product is not None:
-            bound.tensors = precision.cast_in_graph(op, bound.text, bound.tensors, product.dtype)
-        specs = tuple((tensor.shape, dtypes.to_torch(tensor.dtype)) for tensor in bound.tensors)
-        if data_dependent.reason(op, bound.text, specs):
-            device = devices.place(op, on_cpu=True)
-            call = _primitive_call(Unsized, op.name, bound.text, device, bound.tensors)
-            count = len(Unsized.infer(op.name, bound.text, device, specs))
-            return arrange(op.name, bound.text, tuple(Item(call, i) for i in range(count)))
-        device = devices.place(op, self.wants_cpu)
-        results = infer_unknown(op.name, op.kernel_text(bound.text), device, specs)
-        check_dtypes(op.name, op.kernel_text(bound.text), device, specs)
-        known = all(size >= 0 for shape, _ in specs for size in shape)
-        part = alias.find(op.name, bound.text, device, specs) if known else None
-        if part is not None:
-            call = _primitive_call(ATen, part.name, part.text, device, [bound.tensors[i] for i in part.inputs])
-            return call if part.result is None else Item(call, part.result)
-        call = _primitive_call(ATen, op.name, bound.text, device, bound.tensors)
-        if not op.nested:
-            return call
-        return arrange(op.name, bound.text, tuple(Item(call, i) for i in range(len(results))))
+            raise RuntimeError(f"{label(bound.schema.name)} works in PyNative mode only: {reason}")
+        floating = precision.listed_dtypes(bound)
+        if not floating:
+            return _expression(bound, self.wants_cpu)
+        if product is None:
+            if len(floating) == 1:  # casts change no shape: what is wrong is found here
+                _expression(bound, self.wants_cpu)
+            lines = users_lines() if len(floating) > 1 else ""
+            return Call(precision.with_product, [self._graph_call, Part((0,)), Part((1,)), lines])
+        bound.tensors = precision.cast_in_graph(bound, product.dtype)
+        try:
+            return _expression(bound, self.wants_cpu)
+        except Exception as error:
+            error.args = (f"{error}{lines}",)
+            raise
+
+
+def _expression(bound: Bound, wants_cpu: bool) -> Any:
+    """What stands in a graph for a bound call: its primitive, or its alias's, with the results arranged."""
+    op, text = bound.schema, bound.text
+    specs = tuple((tensor.shape, dtypes.to_torch(tensor.dtype)) for tensor in bound.tensors)
+    if data_dependent.reason(op, text, specs):
+        device = devices.place(op, on_cpu=True)
+        call = _primitive_call(Unsized, op.name, text, device, bound.tensors)
+        count = len(Unsized.infer(op.name, text, device, specs))
+        return arrange(op.name, text, tuple(Item(call, i) for i in range(count)))
+    device = devices.place(op, wants_cpu)
+    results = infer_unknown(op.name, op.kernel_text(text), device, specs)
+    check_dtypes(op.name, op.kernel_text(text), device, specs)
+    known = all(size >= 0 for shape, _ in specs for size in shape)
+    part = alias.find(op.name, text, device, specs) if known else None
+    if part is not None:
+        call = _primitive_call(ATen, part.name, part.text, device, [bound.tensors[i] for i in part.inputs])
+        return call if part.result is None else Item(call, part.result)
+    call = _primitive_call(ATen, op.name, text, device, bound.tensors)
+    return arrange(op.name, text, tuple(Item(call, i) for i in range(len(results)))) if op.nested else call
 
 
 def _primitive_call(kind: Any, name: str, text: str, device: str, tensors: list[Any]) -> Call:

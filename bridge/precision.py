@@ -9,6 +9,7 @@ from typing import Any
 import mindspore as ms
 from mindspore import ops
 
+from bridge.arguments import Bound
 from bridge.encoding import Slot, decode
 from bridge.graph_calls import Computed
 from bridge.schema import Schema
@@ -112,26 +113,36 @@ def kept(op: Schema, text: str) -> list[int]:
 _FLOATING = (ms.float16, ms.bfloat16, ms.float32, ms.float64)
 
 
-def is_listed(op: Schema) -> bool:
-    """Whether the level "auto" of `mindspore.amp` casts the operator's inputs."""
-    return amp_name(op) != "Custom"
+def with_product(call, args, kwargs, lines):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+    """A call with one more argument: a product whose dtype is the level's lower precision, or float32."""
+    return call(args, kwargs, PRODUCT(ONE, ONE), lines)
 
 
-def cast_in_graph(op: Schema, text: str, tensors: list[Any], low: Any) -> list[Any]:
-    """A listed operator's tensors in a graph, in the dtypes that the level "auto" asks for.
+def listed_dtypes(bound: Bound) -> set[Any]:
+    """The dtypes of a call's floating inputs, if the level "auto" of `mindspore.amp` may cast them."""
+    return {x.dtype for x in bound.tensors if x.dtype in _FLOATING} if amp_name(bound.schema) != "Custom" else set()
+
+
+def cast_in_graph(bound: Bound, low: Any) -> list[Any]:
+    """The tensors of a call in a graph, in the dtypes that the level "auto" asks for.
 
     Args:
-        low: its lower precision, MindSpore's dtype; float32 where the graph has no mixed precision.
+        bound: a call that has `listed_dtypes`.
+        low: the level's lower precision, MindSpore's dtype; float32 where the graph has no mixed precision.
     """
-    floating = {x.dtype for x in tensors if x.dtype in _FLOATING}
-    if low == ms.float32 or not floating:
-        return tensors
-    name = amp_name(op)
-    widest = ms.float64 if ms.float64 in floating else min(floating, key=str) if len(floating) == 1 else ms.float32
-    dtype = low if name in _LOW else ms.float32 if name in _FULL else widest
-    unchanged = kept(op, text)
+    if low == ms.float32:
+        return bound.tensors
+    name = amp_name(bound.schema)
+    dtype = low if name in _LOW else ms.float32 if name in _FULL else _widest(listed_dtypes(bound))
+    unchanged = kept(bound.schema, bound.text)
     return [
         x if x.dtype not in _FLOATING or x.dtype == dtype or i in unchanged
         else Computed(ops.cast, [x, dtype], x.shape, dtype)
-        for i, x in enumerate(tensors)
+        for i, x in enumerate(bound.tensors)
     ]  # fmt: skip
+
+
+def _widest(floating: set[Any]) -> Any:
+    if len(floating) == 1:
+        return next(iter(floating))
+    return ms.float64 if ms.float64 in floating else ms.float32

@@ -147,7 +147,6 @@ class GraphCall final : public mindspore::MetaFuncGraph {
   FuncGraphPtr GenerateFuncGraph(const abstract::AbstractBasePtrList &arguments) override {
     const py::gil_scoped_acquire gil;
     auto graph = std::make_shared<mindspore::FuncGraph>();
-    graph->set_flag("core", true);
     py::list known;
     for (const auto &argument : arguments) {
       known.append(described(argument, py::make_tuple(known.size())));

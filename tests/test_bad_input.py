@@ -426,6 +426,8 @@ def test_error_comes_when_the_graph_is_compiled(
     with pytest.raises(exception) as caught:
         ms.jit(function)(X)
     check_message(caught.value, words)
+    users = f"In file {__file__}:{function.__code__.co_firstlineno + 1}"
+    assert str(caught.value).count("In file") == str(caught.value).count(users) == 1  # the user's line, and no other
     check_that_a_good_call_works()
 
 
