@@ -58,6 +58,12 @@ SHAPE_FROM_ARGUMENTS = {
     "repeat_interleave.self_Tensor",
 }  # fmt: skip
 
+# Functional by their schemas, but they write to the running statistics that they are given.
+WRITES_ARGUMENTS = {
+    "batch_norm", "native_batch_norm", "_batch_norm_impl_index", "cudnn_batch_norm", "batch_norm_update_stats",
+    "instance_norm",
+}
+
 # Registered for every device, but they read and write tensors on the host: all of them, or one (`batch_sizes`,
 # `lengths`, `scalars`, `high`), where a MindSpore tensor is on the GPU like the others.
 HOST_CODE = {

@@ -20,6 +20,16 @@ from bridge.schema import Schema, label, schema
 _MAX_PLANS = 4096
 
 
+class _Doc:
+    """The docstring of a class, and of an instance its signatures."""
+
+    def __init__(self, of_class: str | None) -> None:
+        self.of_class = of_class
+
+    def __get__(self, instance: Operator | None, owner: type) -> str | None:
+        return self.of_class if instance is None else "\n".join(op.text for op in instance.schemas)
+
+
 class Operator:
     """An ATen operator by name, or one of its overloads.
 
@@ -32,6 +42,7 @@ class Operator:
         ValueError, IndexError, RuntimeError: PyTorch refuses the shapes, dtypes or values, in its own words.
     """
 
+    __doc__ = _Doc(__doc__)  # type: ignore[assignment]  # the one above
     # MindSpore's compiler takes such an object for this method of it, as Python takes it for __call__.
     __ms_class__ = True
     __parse_method__ = "_call_in_graph"
@@ -60,9 +71,11 @@ class Operator:
             self._schemas = [schema(name) for name in self.names]
         return self._schemas
 
-    @property
-    def __doc__(self) -> str:  # type: ignore[override]
-        return "\n".join(op.text for op in self.schemas)
+    def __reduce__(self) -> Any:
+        return type(self), (self.name, self.names, self.wants_cpu)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
+        return self  # it has no state but what it has found out
 
     def __repr__(self) -> str:
         return f"<{label(self.name)}>"

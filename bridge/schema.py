@@ -114,6 +114,8 @@ class Schema:
         self.dispatched = True
         """Whether PyTorch's dispatcher knows it."""
         self.random = False
+        self.writes = False
+        """Whether it writes to arguments, although its schema does not say so."""
         # The backward shim, if there is one: whether it uses the results, and which results autograd tracks.
         self.backward: dict[str, Any] | None = None
         self.arguments = [argument(a) for a in raw.arguments]
@@ -226,14 +228,22 @@ def _aten(name: str) -> Schema:
     op = Schema(name, row["schema"], torch_op._schema, torch_op, row["shim"], row["gradient"])
     op.devices = row["devices"]
     op.random = row["random"]
+    op.writes = row.get("writes", False)
     op.gradient_reason = row.get("gradient_reason", "")
     op.backward = None if op.random else row.get("backward")
     return op
 
 
 def schema(name: str) -> Schema:
-    """The schema of a callable operator by its full name, as in "add.Tensor"."""
-    return _declared[name] if "::" in name else _aten(name)
+    """The schema of a callable operator by its full name, as in "add.Tensor".
+
+    Raises LookupError if it is not ATen's, and this process has not declared it (a pickle comes from another).
+    """
+    if "::" not in name:
+        return _aten(name)
+    if name not in _declared:
+        raise LookupError(f"{name} is not declared in this process: call bridge.kernels for it first")
+    return _declared[name]
 
 
 @functools.cache

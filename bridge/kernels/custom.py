@@ -20,7 +20,7 @@ from bridge.kernels.formula import Formula, Gradient, Line, NoGradient, PythonGr
 from bridge.kernels.shims import Function
 from bridge.kernels.sources import Library, Sources, flag_list, paths, shared_library
 from bridge.operator import Operator
-from bridge.schema import Schema, declare, unused_name
+from bridge.schema import Schema, declare, schema, unused_name
 
 
 class Custom(Schema):
@@ -128,6 +128,9 @@ class KernelOperator(Operator):
         super().__init__(op.name, (op.name,))
         self._op = op
 
+    def __reduce__(self) -> Any:
+        return _declared_here, (self.name,)
+
     @property
     def gradient_kernels(self) -> dict[str, KernelOperator]:
         """The functions of the sources that the gradient line calls, as operators of their own."""
@@ -156,6 +159,13 @@ class KernelOperator(Operator):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(recipe.shim)
         return path
+
+
+def _declared_here(name: str) -> KernelOperator:
+    """The operator of that name, where a pickle asks for it."""
+    op = schema(name)
+    assert isinstance(op, Custom)
+    return KernelOperator(op)
 
 
 def _functions(
