@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""What a graph costs to compile, beside the same graph of MindSpore's own operators, in one run.
+
+Chains of calls whose arguments differ from call to call, so that nothing is found once for all; a GPT of six layers
+(107 calls) forward and as a training step; a call with a long list of tensors. Each is the time from the first call of
+the graph to its result, its one run included, after a small graph has warmed the compiler up. MindSpore writes no cache
+meanwhile (MS_COMPILER_CACHE_ENABLE).
+
+    python scripts/bench_graph.py                    # about three minutes on two cores
+    python scripts/bench_graph.py --lengths 20,60,200,2000
+    python scripts/bench_graph.py --freeze           # after gc.freeze(): MindSpore collects garbage before it compiles
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib.util
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn
+
+from bridge import aten
+
+# Links of a chain over x (16, 16), as source, by the link's number: what a network of the bridge's calls writes, and
+# the nearest that MindSpore has.
+CHAINS: dict[str, tuple[Callable[[int], str], Callable[[int], str]]] = {
+    "positional": (lambda i: f"aten.leaky_relu(x, {i / 997})", lambda i: f"ops.leaky_relu(x, {i / 997})"),
+    "keywords": (lambda i: f"aten.add(x, w, alpha={i / 997})", lambda i: f"ops.addn([x, w * {i / 997}])"),
+    "lists": (lambda i: f"aten.view(x, [{2 << i % 7}, -1])", lambda i: f"ops.reshape(x, ({2 << i % 7}, -1))"),
+    "layers": (
+        lambda i: f"aten.layer_norm(aten.linear(x, w, b), [16], w[0], b, {1e-5 * i})",
+        lambda i: f"ops.layer_norm(ops.dense(x, w, b), (16,), w[0], b, {1e-5 * i})",
+    ),
+}
+CALLS_IN_A_LINK = {"layers": 2}
+
+
+class Attention(nn.Cell):
+    """A block of a GPT, of the bridge's calls."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+
+        def weights(*shape: int) -> ms.Parameter:
+            return ms.Parameter(ms.Tensor(np.random.default_rng(0).standard_normal(shape, np.float32) * 0.02))
+
+        self.gain1, self.bias1, self.gain2, self.bias2 = (weights(width) for _ in range(4))
+        self.attend, self.attend_bias = weights(3 * width, width), weights(3 * width)
+        self.project, self.project_bias = weights(width, width), weights(width)
+        self.up, self.up_bias = weights(4 * width, width), weights(4 * width)
+        self.down, self.down_bias = weights(width, 4 * width), weights(width)
+
+    def construct(self, x):
+        batch, length, width = x.shape
+        y = aten.layer_norm(x, [width], self.gain1, self.bias1)
+        q, k, v = aten.split(aten.linear(y, self.attend, self.attend_bias), width, 2)
+        sizes = [batch, length, self.heads, width // self.heads]
+        q, k, v = (
+            aten.transpose(aten.view(q, sizes), 1, 2),
+            aten.transpose(aten.view(k, sizes), 1, 2),
+            aten.transpose(aten.view(v, sizes), 1, 2),
+        )
+        y = aten.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = aten.reshape(aten.transpose(y, 1, 2), [batch, length, width])
+        x = aten.add(x, aten.linear(y, self.project, self.project_bias))
+        y = aten.layer_norm(x, [width], self.gain2, self.bias2)
+        y = aten.gelu(aten.linear(y, self.up, self.up_bias), approximate="tanh")
+        return aten.add(x, aten.linear(y, self.down, self.down_bias))
+
+
+class GPT(nn.Cell):
+    """Six blocks between an embedding and the loss: 107 calls."""
+
+    def __init__(self, words: int = 100, width: int = 32, layers: int = 6) -> None:
+        super().__init__()
+        self.embedding = ms.Parameter(ms.Tensor(np.random.default_rng(1).standard_normal((words, width), np.float32)))
+        self.blocks = nn.CellList([Attention(width, 4) for _ in range(layers)])
+
+    def construct(self, tokens, targets):
+        x = aten.embedding(self.embedding, tokens)
+        for block in self.blocks:
+            x = block(x)
+        logits = aten.linear(x, self.embedding)
+        return aten.cross_entropy_loss(aten.view(logits, [-1, logits.shape[2]]), aten.view(targets, [-1]))
+
+
+def function(source: str) -> Any:
+    """The function `f` of the source, in a file, where MindSpore's compiler reads it."""
+    file = Path(tempfile.mkdtemp()) / f"graph_{abs(hash(source))}.py"
+    file.write_text(f"from mindspore import ops\nfrom bridge import aten\n\n\n{source}")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    return module.f
+
+
+def seconds(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    ms.runtime.synchronize()
+    return time.perf_counter() - start
+
+
+def chain(link: Callable[[int], str], length: int, gradient: bool) -> float:
+    """Seconds to compile a chain of so many links and run it once."""
+    links = "".join(f"    x = {link(i)}\n" for i in range(1, length + 1))
+    f = function(f"def f(x, w, b):\n{links}    return x\n")
+    rng = np.random.default_rng(0)
+    x, w, b = (ms.Tensor(rng.standard_normal(shape, np.float32)) for shape in ((16, 16), (16, 16), (16,)))
+    graph = ms.jit(ms.grad(f, (0, 1, 2)) if gradient else f)
+    return seconds(lambda: graph(x, w, b))
+
+
+def print_chains(lengths: list[int]) -> None:
+    print("ms a call; MindSpore's own operators behind the stroke")
+    print(f"{'':22}" + "".join(f"{f'{length} calls':>18}" for length in lengths))
+    for name, links in CHAINS.items():
+        for gradient in (False, True):
+            row = f"{name + (', gradient' if gradient else ''):22}"
+            for length in lengths:
+                count = length // CALLS_IN_A_LINK.get(name, 1)
+                ours, theirs = (1e3 * chain(link, count, gradient) / length for link in links)
+                row += f"{f'{ours:.1f} | {theirs:.1f}':>18}"
+            print(row, flush=True)
+
+
+def print_gpt() -> None:
+    rng = np.random.default_rng(2)
+    tokens, targets = (ms.Tensor(rng.integers(0, 100, (2, 16)), ms.int64) for _ in range(2))
+    forward, step = GPT(), GPT()
+    gradients = ms.value_and_grad(step, None, step.trainable_params())
+    print(f"GPT of 107 calls, forward: {seconds(lambda: forward(tokens, targets)):.2f} s")
+    print(f"GPT of 107 calls, training step: {seconds(lambda: gradients(tokens, targets)):.2f} s", flush=True)
+
+
+def print_lists(length: int) -> None:
+    for name, expression in (("cat", "aten.cat(xs)"), ("MindSpore's stack", "ops.stack(xs)")):
+        graph = ms.jit(function(f"def f(xs):\n    return {expression}\n"))
+        tensors = [ms.Tensor(np.full((2, 2), i, np.float32)) for i in range(length)]
+        print(f"{name} of a list of {length} tensors: {seconds(lambda g=graph, t=tensors: g(t)):.2f} s", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lengths", default="20,60,200")
+    parser.add_argument("--freeze", action="store_true")
+    parser.add_argument("--device", default="CPU", choices=("CPU", "GPU"))
+    arguments = parser.parse_args()
+    ms.set_device(arguments.device)
+    if arguments.freeze:
+        gc.freeze()
+    warm = ms.jit(function("def f(x):\n    return aten.tanh(ops.abs(x))\n"))
+    print(f"the first graph, of two calls: {seconds(lambda: warm(ms.Tensor([1.0]))):.2f} s", flush=True)
+    print_chains([int(length) for length in arguments.lengths.split(",")])
+    ms.set_context(mode=ms.GRAPH_MODE)
+    print_gpt()
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    print_lists(600)
+
+
+if __name__ == "__main__":
+    main()
