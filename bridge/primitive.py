@@ -163,8 +163,8 @@ class ATen(Kernel):
         self.init_attrs = {"name": name, "text": text, "device": device, "input_dtypes": input_dtypes}
         self.draws = op.random
         if op.random or op.writes:
-            # Two draws are two draws, even with equal arguments, and in the order in which the program makes them. So are
-            # two updates of running statistics, also where nobody uses the results.
+            # Two draws are two draws, even with equal arguments, and in the order in which the program makes them. So
+            # are two updates of running statistics, also where nobody uses the results.
             self.add_prim_attr("side_effect_mem", True)
         self.has_direct = self.has_direct and not op.reads_attributes
         self.amp_name = precision.amp_name(op)
