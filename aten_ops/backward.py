@@ -96,7 +96,7 @@ def shim(operator: Operator, device: str) -> str:
     return (
         f"// {schema}\n"
         f"struct {name}_shim {{\n  Saved saved;\n{members}"
-        f"  explicit {name}_shim(Arguments &args) {{ args >> {decoding}; }}\n"
+        f"  MS_EXT_ONCE explicit {name}_shim(Arguments &args) {{ args >> {decoding}; }}\n"
         f"  void operator()(Call &c) const {{\n{lines}  }}\n"
         f"}};\n"
         f"MS_EXT_{device}_SHIM_TUPLE({name})\n"

@@ -113,7 +113,7 @@ def shim(operator: Operator, device: str) -> str:
     return (
         f"// {schema}\n"
         f"struct {operator.symbol}_shim {{\n{members}"
-        f"  explicit {operator.symbol}_shim(Arguments &{args}) {{{decoding}}}\n"
+        f"  MS_EXT_ONCE explicit {operator.symbol}_shim(Arguments &{args}) {{{decoding}}}\n"
         f"  void operator()(Call &c) const {{ {statement(operator, device)}; }}\n"
         f"}};\n"
         f"MS_EXT_{device}_SHIM{is_tuple}({operator.symbol})\n"

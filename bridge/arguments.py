@@ -164,6 +164,8 @@ class Binder:
         return [None if v is None and argument.items_optional else self.single(argument, v) for v in value]
 
     def single(self, argument: Argument, value: Any) -> Any:
+        if isinstance(value, NumberMark) and argument.base == "int" and argument.name.startswith("dim"):
+            raise self.not_constant(value)  # it is no size
         return _CONVERTERS[argument.base](self, value)
 
     def number_in(self, value: Any) -> Any:
@@ -180,12 +182,15 @@ class Binder:
     def unknown(self, value: NumberMark) -> Size:
         """The place of an int that is known only when the graph runs."""
         if not value.type.startswith("Int") or not self.schema.is_aten:
-            raise TypeError(
-                f"{self.schema.packet}(): in graph mode, an argument that is no tensor has to be a constant, or an int "
-                f"of an ATen operator: this one is {value.type}, which is known only when the graph runs"
-            )
+            raise self.not_constant(value)
         self.tensors.append(value.as_length())
         return Size(len(self.tensors) - 1)
+
+    def not_constant(self, value: NumberMark) -> TypeError:
+        return TypeError(
+            f"{self.schema.packet}(): in graph mode, an argument that is no tensor has to be a constant, or a size of an "
+            f"ATen operator: this one is {value.type}, which is known only when the graph runs"
+        )
 
     # One converter for each base type. They raise an empty Mismatch, which `value` completes, or a whole one.
 

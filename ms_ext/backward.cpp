@@ -47,7 +47,7 @@ variable_list Saved::gradients(const Call &c) const {
 
 namespace {
 
-// PyTorch shows a node's formula only to what is derived from it; calling the node itself would record it for profilers.
+// PyTorch shows a node's formula only to derived classes; a call of the node itself would record it for profilers.
 struct Formula : torch::autograd::Node {
   using torch::autograd::Node::apply;
 };

@@ -7,7 +7,7 @@
 //     Saved saved;
 //     Tensor self;
 //     at::Scalar negative_slope;
-//     explicit leaky_relu_derivative_shim(Arguments &args) { args >> saved >> self >> negative_slope; }
+//     MS_EXT_ONCE explicit leaky_relu_derivative_shim(Arguments &args) { args >> saved >> self >> negative_slope; }
 //     void operator()(Call &c) const {
 //       const auto &self = c(this->self);
 //       Backward<generated::LeakyReluBackward0> node(c, saved);
@@ -64,7 +64,7 @@ auto own(Node *node) {
 // Where the edges of a node lead: it only has to be there for the node to compute the gradient.
 const torch::autograd::Edge &sink();
 
-// The part of Backward that does not depend on the node's class, in backward.cpp: there are hundreds of these to compile.
+// The part of Backward that does not depend on the node's class, in backward.cpp: there are hundreds to compile.
 class BackwardBase {
  public:
   void save(torch::autograd::SavedVariable &field, const at::Tensor &tensor);

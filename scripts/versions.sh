@@ -2,7 +2,7 @@
 # Builds the bridge with given releases of MindSpore and PyTorch, and tests it:
 #
 #     bash scripts/versions.sh MINDSPORE TORCH [PYTHON] [ARGUMENT OF PYTEST...]
-#     bash scripts/versions.sh 2.9.0 2.14.1 python3.10 -x
+#     bash scripts/versions.sh 2.9.0 2.14.1 python3.10 tests/test_cpu_op.py
 #
 # It does so in a copy of the tree in build/versions/, which keeps its environment and its build for the next time.
 set -euo pipefail
@@ -21,4 +21,4 @@ export BRIDGE_PINS="mindspore==$mindspore torch==$torch numpy<2"
 bridge_setup test 'aten-bridge[test]'
 cd "$copy"
 echo "MindSpore $mindspore, PyTorch $torch, Python $release, $(git -C "$root" rev-parse --short HEAD):"
-exec python -m pytest tests "$@"
+exec python -m pytest "${@:-tests}"

@@ -106,7 +106,7 @@ def test_views(view: str) -> None:
 
 def test_a_shape_that_is_refused_is_refused_each_time() -> None:
     for _ in range(2):
-        with pytest.raises(RuntimeError, match=r"aten\.mm: .*must have same reduction dim"):
+        with pytest.raises(RuntimeError, match=r"aten\.mm: .*shapes cannot be multiplied"):
             aten.mm(ms.Tensor(X), ms.Tensor(X[:3]))
 
 
