@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 
 import ninja
 import torch
@@ -182,14 +183,19 @@ def _pynative_module(sources: list[pathlib.Path], objects: pathlib.Path) -> list
     return [*lines, f"build {objects / '_pynative.so'}: module {' '.join(map(str, built))}"]
 
 
+# What needs nothing that is generated, and so is compiled meanwhile.
+WRITTEN_BY_HAND = ("libms_ext.so", "_pynative.so")
+
+
 def compile_libraries(
-    generated: pathlib.Path, objects: pathlib.Path, jobs: int, with_cuda: bool
+    generated: pathlib.Path, objects: pathlib.Path, jobs: int, with_cuda: bool, only: tuple[str, ...] = ()
 ) -> list[pathlib.Path]:
-    """Bring the libraries up to date; ninja prints its progress."""
+    """Bring the libraries, or only those, up to date; ninja prints its progress."""
     compiler = os.environ.get("CXX", "g++")
     _write_if_changed(objects / "toolchain", _toolchain(compiler))
     _write_if_changed(objects / "build.ninja", _ninja_file(generated, objects, compiler, with_cuda))
     command = [str(pathlib.Path(ninja.BIN_DIR) / "ninja"), "-C", str(objects), f"-j{jobs}"]
+    command += [str(objects / name) for name in only]
     if subprocess.run(command).returncode:
         raise SystemExit("bridge: compiling the shims failed; the first error is above")
     names = ("libms_ext.so", "libaten_cpu.so", "_pynative.so", "libms_ext_cuda.so", "libaten_cuda.so")
@@ -203,7 +209,10 @@ def build(destination: pathlib.Path, jobs: int = 2) -> None:
     reason = why_no_cuda()
     if reason:
         print(f"CUDA operators are left out: {reason}", flush=True)
-    generate(generated, not reason)
+    with ThreadPoolExecutor() as pool:
+        generating = pool.submit(generate, generated, not reason)
+        compile_libraries(generated, objects, max(jobs - 1, 1), not reason, WRITTEN_BY_HAND)
+        generating.result()
     libraries = compile_libraries(generated, objects, jobs, not reason)
     for folder, files in (
         ("lib", libraries),

@@ -188,8 +188,8 @@ class Binder:
 
     def not_constant(self, value: NumberMark) -> TypeError:
         return TypeError(
-            f"{self.schema.packet}(): in graph mode, an argument that is no tensor has to be a constant, or a size of an "
-            f"ATen operator: this one is {value.type}, which is known only when the graph runs"
+            f"{self.schema.packet}(): in graph mode, an argument that is no tensor has to be a constant, or a size of "
+            f"an ATen operator: this one is {value.type}, which is known only when the graph runs"
         )
 
     # One converter for each base type. They raise an empty Mismatch, which `value` completes, or a whole one.
