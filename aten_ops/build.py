@@ -142,8 +142,9 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
 
     ms_ext = ROOT / "ms_ext"
     complete = "-Wl,--no-undefined"
-    for_mindspore = [ms_ext / name for name in ("data_dependent.cpp", "graph_call.cpp", "pynative.cpp")]
+    for_mindspore = [ms_ext / name for name in ("pynative.cpp", "data_dependent.cpp", "graph_call.cpp")]
     library("libms_ext.so", sorted(set(ms_ext.glob("*.cpp")) - set(for_mindspore)), complete)
+    lines.extend(_pynative_module(for_mindspore, objects))  # the longest to compile come first
     library("libaten_cpu.so", sorted(generated.glob("*.cpp")), f"-lms_ext {complete}", "libms_ext.so")
     if with_cuda:
         flags = "".join([" -DMS_EXT_CUDA", *(f" -isystem {folder}" for folder in cuda_headers())])
@@ -152,7 +153,6 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
         library("libms_ext_cuda.so", sources, cuda, "libms_ext.so", flags)
         shims = sorted(generated.glob("*.cu"))
         library("libaten_cuda.so", shims, f"-lms_ext_cuda {cuda}", "libms_ext_cuda.so", flags)
-    lines.extend(_pynative_module(for_mindspore, objects))
     return "\n".join(lines) + "\n"
 
 
@@ -184,7 +184,7 @@ def _pynative_module(sources: list[pathlib.Path], objects: pathlib.Path) -> list
 
 
 # What needs nothing that is generated, and so is compiled meanwhile.
-WRITTEN_BY_HAND = ("libms_ext.so", "_pynative.so")
+WRITTEN_BY_HAND = ("libms_ext.so",)
 
 
 def compile_libraries(
@@ -211,7 +211,7 @@ def build(destination: pathlib.Path, jobs: int = 2) -> None:
         print(f"CUDA operators are left out: {reason}", flush=True)
     with ThreadPoolExecutor() as pool:
         generating = pool.submit(generate, generated, not reason)
-        compile_libraries(generated, objects, max(jobs - 1, 1), not reason, WRITTEN_BY_HAND)
+        compile_libraries(generated, objects, jobs, not reason, WRITTEN_BY_HAND)
         generating.result()
     libraries = compile_libraries(generated, objects, jobs, not reason)
     for folder, files in (
