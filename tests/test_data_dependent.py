@@ -231,7 +231,8 @@ def test_least_squares(function: Callable[..., Any], mode: Callable[..., Any]) -
 
 
 def test_results_that_are_left_out_are_none() -> None:
-    results = aten._thnn_differentiable_gru_cell_backward(*map(ms.Tensor, CELL), input_bias=None, hidden_bias=None)
+    grad, gates, more, h = map(ms.Tensor, CELL)
+    results = aten._thnn_differentiable_gru_cell_backward(grad, gates, more, h, None, None)
     assert [result is None for result in results] == [False, False, False, True, True]
 
 
