@@ -12,6 +12,7 @@ import hashlib
 import importlib.metadata
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -31,8 +32,6 @@ MINDSPORE = pathlib.Path(str(importlib.metadata.distribution("mindspore").locate
 MINDSPORES_ABI = ("aot_extra.cpp", "launch_error.cpp")  # these talk to MindSpore with C++ strings, in its old ABI
 # By its file: where g++ falls back to its static one, the process has two, and numbers in error messages end it.
 CXX_LIBRARY = "-l:libstdc++.so.6"
-# Modules share their types if they were compiled with pybind11 and the C++ ABI of this name: MindSpore's releases were.
-MINDSPORES_PYBIND_ABI = "_cxxabi1013"
 MINDSPORE_INCLUDES = (
     "third_party", "third_party/robin_hood_hashing", "third_party/securec/include", "mindspore/include",
     "mindspore/core/include", "mindspore/core/mindrt/include", "mindspore/core/mindrt", "mindspore/ops",
@@ -156,6 +155,15 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
     return "\n".join(lines) + "\n"
 
 
+def _pybind_abi() -> str:
+    """The C++ ABI in the name under which MindSpore's modules share their types. Its releases differ in it."""
+    module = next(MINDSPORE.glob("_c_expression*.so"))
+    found = re.search(rb"__pybind11_internals_v\d+\w*?(_cxxabi\d+)__", module.read_bytes())
+    if found is None:
+        raise SystemExit(f"bridge: {module.name} does not say with which pybind11 it was compiled")
+    return found[1].decode()
+
+
 def _pynative_module(sources: list[pathlib.Path], objects: pathlib.Path) -> list[str]:
     """A Python module against MindSpore, by the headers and libraries that its CustomOpBuilder uses."""
     include = MINDSPORE / "include"
@@ -178,7 +186,7 @@ def _pynative_module(sources: list[pathlib.Path], objects: pathlib.Path) -> list
             f"  name = {source.name}",
             f"  includes = -I{ms_ext} -I{ms_ext / 'mindspore'} {' '.join(f'-isystem {f}' for f in folders)}",
             "  flags = -std=c++17 -O2 -fPIC -w -D_GLIBCXX_USE_CXX11_ABI=0 -DENABLE_FAST_HASH_TABLE=1 "
-            f"-DPYBIND11_BUILD_ABI='\"{MINDSPORES_PYBIND_ABI}\"'",
+            f"-DPYBIND11_BUILD_ABI='\"{_pybind_abi()}\"'",
         ]
     return [*lines, f"build {objects / '_pynative.so'}: module {' '.join(map(str, built))}"]
 
