@@ -95,7 +95,9 @@ bridge_setup() {
   bridge_once bridge "$(cat "$BRIDGE_ROOT"/{pyproject.toml,setup.py,bridge/_versions.py} | sha256sum)" \
     bridge_pip "[4/5] installing the bridge as it is built here" \
     --no-build-isolation --editable "$BRIDGE_ROOT" || return
-  bridge_once "$name" "$* $(sha256sum <"$BRIDGE_ROOT/pyproject.toml")" bridge_pip "[5/5] installing $*" "$@"
+  # With the pins, so that pip leaves these releases where they are.
+  bridge_once "$name" "$* $(sha256sum <"$BRIDGE_ROOT/pyproject.toml")" \
+    bridge_pip "[5/5] installing $*" "${pins[@]}" "$@"
 }
 
 # bridge_setup_gpu NAME REQUIREMENT...: the same for a GPU. An environment at hand that has MindSpore and a CUDA build of
