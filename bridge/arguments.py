@@ -186,6 +186,9 @@ class Binder:
         self.tensors.append(value.as_length())
         return Size(len(self.tensors) - 1)
 
+    def has_doubles(self) -> bool:
+        return any(tensor.dtype in (ms.float64, ms.complex128) for tensor in self.tensors)
+
     def not_constant(self, value: NumberMark) -> TypeError:
         return TypeError(
             f"{self.schema.packet}(): in graph mode, an argument that is no tensor has to be a constant, or a size of "
@@ -199,6 +202,8 @@ class Binder:
             self.tensors.append(value)
             return Slot(len(self.tensors) - 1)
         if isinstance(value, NumberMark) and torch._C._should_allow_numbers_as_tensors(self.schema.packet):
+            if not value.type.startswith("Int") and self.has_doubles():  # MindSpore's has the precision of float32
+                raise self.not_constant(value)
             return self.tensor(value.as_tensor())
         is_number = isinstance(value, (numbers.Number, np.generic))
         if is_number and torch._C._should_allow_numbers_as_tensors(self.schema.packet):

@@ -99,3 +99,9 @@ def test_a_float_that_is_no_tensor_is_refused_with_the_users_line(tmp_path: path
     with pytest.raises(TypeError, match="has to be a constant") as caught:
         network("aten.leaky_relu(x, 1 / n)", tmp_path)(ms.Tensor(np.ones((2, 16), np.float32)))
     assert "return aten.leaky_relu(x, 1 / n)" in str(caught.value)
+
+
+def test_a_float_that_is_too_short_for_doubles_is_refused(tmp_path: pathlib.Path) -> None:
+    cell = network("aten.mul(x.astype(ms.float64), 1 / n)", tmp_path)
+    with pytest.raises(TypeError, match="has to be a constant"):
+        cell(ms.Tensor(np.ones((2, 16), np.float32)))
