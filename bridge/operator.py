@@ -1,4 +1,5 @@
 """The callable that users see: resolves the overload, finds the primitive and runs it, in both modes."""
+
 from __future__ import annotations
 
 import functools
@@ -7,15 +8,20 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore.ops.primitive import _pynative_executor
 
-from bridge import alias, data_dependent, devices, direct, dtypes, eager, precision
-from bridge.arguments import Bound, resolve
-from bridge.graph_calls import Call, Item, Part, graph_call, users_lines
-from bridge.infer import check_dtypes, infer_unknown
-from bridge.primitive import ATen, Unsized, graph_primitive, run
-from bridge.results import arrange
-from bridge.schema import Schema, label, schema
+from bridge import _mindspore
+from bridge._start import start, start_on
+from bridge.call.arguments import Bound, resolve
+from bridge.call.results import arrange
+from bridge.infer import data_dependent
+from bridge.infer.on_data import infer_on_data
+from bridge.infer.unknown import check_dtypes, infer_unknown
+from bridge.op import devices, dtypes
+from bridge.op.schema import Schema, label, schema
+from bridge.primitive import composite, direct, in_pytorch, precision
+from bridge.primitive.aten import ATen, Unsized
+from bridge.primitive.graph_calls import Call, Item, Part, graph_call, users_lines
+from bridge.primitive.kernel import graph_primitive, run
 
 _MAX_PLANS = 4096
 
@@ -30,7 +36,7 @@ class _Doc:
         return self.of_class if instance is None else "\n".join(op.text for op in instance.schemas)
 
 
-class Operator:
+class Operator(_mindspore.CompiledAsMethod):
     """An ATen operator by name, or one of its overloads.
 
     `aten.add` resolves its overload from the arguments as PyTorch does; `aten.add.Tensor` is that overload. On
@@ -43,9 +49,6 @@ class Operator:
     """
 
     __doc__ = _Doc(__doc__)  # type: ignore[assignment]  # the one above
-    # MindSpore's compiler takes such an object for this method of it, as Python takes it for __call__.
-    __ms_class__ = True
-    __parse_method__ = "_call_in_graph"
 
     def __init__(self, name: str, names: tuple[str, ...], wants_cpu: bool = False) -> None:
         self.name = name
@@ -101,13 +104,14 @@ class Operator:
             return self._undecided[key](tensors)
         bound = resolve(self.name, self.schemas, args, kwargs)
         device = devices.place(bound.schema, self.wants_cpu)
+        start_on(device)
         if data_dependent.sometimes(bound.schema):
             undecided = _Undecided(bound, device)
             if bound.reusable:
                 _keep(self._undecided, key, undecided)
             return undecided(bound.tensors)
         if bound.schema.shim is None:
-            return eager.call(bound, device)
+            return in_pytorch.call(bound, device)
         primitive = ATen(bound.schema.name, bound.text, device)
         arrange = _arranger(bound)
         if bound.reusable:
@@ -123,16 +127,18 @@ class Operator:
         return graph_call(self.name, self._plan_in_graph)
 
     def _plan_in_graph(self, args: list[Any], kwargs: dict[str, Any], product: Any = None, lines: str = "") -> Any:
-        """The expression of a call with these arguments (bridge/graph_calls.py).
+        """The expression of a call with these arguments (bridge/primitive/graph_calls.py).
 
-        A call whose inputs mixed precision may cast is planned again with what tells how (bridge/precision.py).
+        A call whose inputs mixed precision may cast is planned again with what tells how
+        (bridge/primitive/precision.py).
 
         Args:
             product: that, a tensor.
             lines: the user's lines, which MindSpore does not know any more then.
         """
+        start()
         bound = resolve(self.name, self.schemas, args, kwargs)
-        reason = eager.without_kernel(bound.schema)
+        reason = in_pytorch.without_kernel(bound.schema)
         if reason:
             raise RuntimeError(f"{label(bound.schema.name)} works in PyNative mode only: {reason}")
         floating = precision.listed_dtypes(bound)
@@ -158,13 +164,13 @@ def _expression(bound: Bound, wants_cpu: bool) -> Any:
     if data_dependent.reason(op, text, specs):
         device = devices.place(op, on_cpu=True)
         call = _primitive_call(Unsized, op.name, text, device, bound.tensors)
-        count = len(Unsized.infer(op.name, text, device, specs))
+        count = len(infer_unknown(op.name, text, device, specs, infer_on_data))
         return arrange(op.name, text, tuple(Item(call, i) for i in range(count)))
     device = devices.place(op, wants_cpu)
     results = infer_unknown(op.name, op.kernel_text(text), device, specs)
     check_dtypes(op.name, op.kernel_text(text), device, specs)
     known = all(size >= 0 for shape, _ in specs for size in shape)
-    part = alias.find(op.name, text, device, specs) if known else None
+    part = composite.find(op.name, text, device, specs) if known else None
     if part is not None:
         call = _primitive_call(ATen, part.name, part.text, device, [bound.tensors[i] for i in part.inputs])
         return call if part.result is None else Item(call, part.result)
@@ -184,7 +190,8 @@ def _keep(plans: dict[Any, Any], key: Any, plan: Any) -> None:
 
 
 class _Undecided:
-    """A planned call that is a primitive or not by the shapes and dtypes of its inputs (bridge/data_dependent.py)."""
+    """A planned call that is a primitive or not by the shapes and dtypes of its inputs
+    (bridge/infer/data_dependent.py)."""
 
     def __init__(self, bound: Bound, device: str) -> None:
         self.schema = bound.schema
@@ -208,12 +215,12 @@ class _Undecided:
         return self.arrange(results) if self.arrange else results
 
     def _call_eagerly(self, tensors: list[Any]) -> Any:
-        return eager.call(Bound(self.schema, tensors, self.text, True), self.device)
+        return in_pytorch.call(Bound(self.schema, tensors, self.text, True), self.device)
 
 
 def _run(primitive: ATen, tensors: Sequence[Any]) -> Any:
     """Call a primitive; while MindSpore records for a gradient, its alias if it has one."""
-    if not (primitive.composite and _pynative_executor.grad_flag()):
+    if not (primitive.composite and _mindspore.is_recording()):
         return run(primitive, tensors)
     tensors = direct.cast(tensors, primitive.amp_name, primitive.kept)
     key = tuple([(x.shape, x.dtype) for x in tensors])
@@ -230,7 +237,7 @@ def _run(primitive: ATen, tensors: Sequence[Any]) -> Any:
 def _alias(primitive: ATen, key: tuple[Any, ...]) -> Any:
     specs = tuple((shape, dtypes.to_torch(dtype)) for shape, dtype in key)
     device = primitive.aten_device
-    part = alias.find(primitive.aten_op, primitive.aten_args, device, specs)
+    part = composite.find(primitive.aten_op, primitive.aten_args, device, specs)
     if part is None:
         return None
     inner = ATen(part.name, part.text, device)

@@ -16,7 +16,8 @@ import torch
 from mindspore import mint, ops
 
 import bridge
-from bridge import aten, direct, primitive
+from bridge import _mindspore, aten
+from bridge.primitive import direct
 
 X = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
 
@@ -25,17 +26,17 @@ X = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ways that calls take, in order."""
     ways: list[str] = []
-    run_op, possible = primitive._run_op, direct.possible
+    run_primitive, possible = _mindspore.run_primitive, direct.possible
 
     def by_primitive(*args: object) -> object:
         ways.append("primitive")
-        return run_op(*args)
+        return run_primitive(*args)
 
     def by_either() -> bool:
         ways.append("direct" if possible() else "other")
         return possible()
 
-    monkeypatch.setattr(primitive, "_run_op", by_primitive)
+    monkeypatch.setattr(_mindspore, "run_primitive", by_primitive)
     monkeypatch.setattr(direct, "possible", by_either)
     return ways
 

@@ -9,18 +9,19 @@ from typing import Any
 
 import torch
 
-from bridge import devices
-from bridge.arguments import TensorMark, resolve
-from bridge.encoding import decode
-from bridge.infer import infer, renamed
+from bridge.call.arguments import TensorMark, resolve
+from bridge.call.encoding import decode
+from bridge.call.torch_call import renamed
+from bridge.infer.meta import infer
 from bridge.kernels import formula, library, native, shims
 from bridge.kernels.declaration import Declaration, Initial, Results, inference, parse
 from bridge.kernels.errors import KernelError
 from bridge.kernels.formula import Formula, Gradient, Line, NoGradient, PythonGradient
 from bridge.kernels.shims import Function
 from bridge.kernels.sources import Library, Sources, flag_list, paths, shared_library
+from bridge.op import devices
+from bridge.op.schema import Schema, declare, schema, unused_name
 from bridge.operator import Operator
-from bridge.schema import Schema, declare, schema, unused_name
 
 
 class Custom(Schema):

@@ -22,12 +22,14 @@ from mindspore.ops._primitive_cache import _get_cache_prim
 from mindspore.ops.functional import isconstant
 from mindspore.ops.primitive import constexpr
 
-from bridge import dtypes
-from bridge.arguments import Bound, TensorMark, resolve
-from bridge.encoding import Slot, decode
+from bridge.call.arguments import Bound, TensorMark, resolve
+from bridge.call.encoding import Slot, decode
 from bridge.kernels.declaration import Declaration
-from bridge.primitive import ATen, run
-from bridge.schema import label, packets, schema
+from bridge.op import dtypes
+from bridge.op.schema import label, schema
+from bridge.op.table import packets
+from bridge.primitive.aten import ATen
+from bridge.primitive.kernel import run
 
 Gradient = str | Callable[..., Any] | None
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from bridge import devices, dtypes
-from bridge.schema import SHARED
+from bridge.op import devices, dtypes
+from bridge.op.table import SHARED
 
 _SHAPE = ctypes.POINTER(ctypes.c_int64)
 # c10::ScalarType's names, as c10::toString has them, for the dtypes that MindSpore has too.

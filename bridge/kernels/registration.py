@@ -7,16 +7,17 @@ from typing import Any
 
 import torch
 
-from bridge import devices
-from bridge.gradient import Level, op_inputs
-from bridge.gradient import parse as parse_level
 from bridge.kernels import formula, library
 from bridge.kernels.declaration import Declaration, Output
 from bridge.kernels.errors import KernelError
 from bridge.kernels.formula import Formula, Gradient, Line, NoGradient, PythonGradient
 from bridge.kernels.sources import DEVICES, Sources, flag_list, paths
+from bridge.op import devices
+from bridge.op.schema import Schema, declare, unused_name
+from bridge.op.table import SHARED
 from bridge.operator import Operator
-from bridge.schema import SHARED, Schema, declare, unused_name
+from bridge.primitive.level import Level, op_inputs
+from bridge.primitive.level import parse as parse_level
 
 
 class Registered(Schema):

@@ -1,4 +1,5 @@
 """Binds a call's arguments to an overload, by the rules of PyTorch's own argument parser and in its words."""
+
 from __future__ import annotations
 
 import contextlib
@@ -11,9 +12,9 @@ import mindspore as ms
 import numpy as np
 import torch
 
-from bridge import devices, dtypes
-from bridge.encoding import RANDOM_MARK, Size, Slot, Wrapped, encode
-from bridge.schema import Argument, Schema
+from bridge.call.encoding import RANDOM_MARK, Size, Slot, Wrapped, encode
+from bridge.op import devices, dtypes
+from bridge.op.schema import Argument, Schema
 
 _LAYOUTS = {torch.strided: "strided"}
 _MEMORY_FORMATS = {
@@ -126,8 +127,11 @@ class Binder:
             elif argument.name in named:
                 assigned.append((argument, named.pop(argument.name), None))
             elif argument.required:
-                missing = [a.name for i, a in enumerate(schema.arguments)
-                           if a.required and i >= len(self.args) and a.name not in self.kwargs]
+                missing = [
+                    a.name
+                    for i, a in enumerate(schema.arguments)
+                    if a.required and i >= len(self.args) and a.name not in self.kwargs
+                ]
                 raise self.fail(f"missing {len(missing)} required argument(s): {', '.join(map(repr, missing))}")
             else:
                 assigned.append((argument, argument.default, None))

@@ -1,28 +1,16 @@
 """What the bridge knows of each overload: ATen's schema, and the table that the generator wrote."""
+
 from __future__ import annotations
 
 import functools
 import itertools
-import json
-import pathlib
 import re
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-# The library with what every shim uses, and the one with the shims of ATen's operators, by device.
-SHARED = {"CPU": "libms_ext.so", "GPU": "libms_ext_cuda.so"}
-SHIMS = {"CPU": "libaten_cpu.so", "GPU": "libaten_cuda.so"}
-
-# Without a bias they leave out their last two results, the bias's gradients.
-LEAVES_OUT_RESULTS = {"_thnn_differentiable_gru_cell_backward", "_thnn_differentiable_lstm_cell_backward"}
-
-
-@functools.cache
-def table() -> dict[str, dict[str, Any]]:
-    """The generated table: overload name ("add.Tensor") -> schema, shim, devices, flags or the reason of a skip."""
-    return json.loads((pathlib.Path(__file__).parent / "operators.json").read_text())
+from bridge.op.table import SHIMS, Fact, facts, table
 
 
 @dataclass(frozen=True)
@@ -46,7 +34,6 @@ class Argument:
         """The type in the words of PyTorch's error messages."""
         plain = {"number": "Number", "ScalarType": "dtype"}.get(self.base, self.base)
         return f"tuple of {plain}s" if self.is_list else plain
-
 
     @property
     def schema_type(self) -> str:
@@ -93,7 +80,7 @@ class Schema:
         text: the schema, for documentation and messages.
         raw: PyTorch's parsed schema.
         torch_op: what computes the operator on PyTorch's tensors; on `meta` tensors it gives the results' shapes.
-        shim: the name of its kernel in the library; None if it always runs in Python (bridge/eager.py).
+        shim: the name of its kernel in the library; None if it always runs in Python (bridge/primitive/in_pytorch.py).
         gradient: "formula" or "composite" if PyTorch can differentiate it, else "constant" or "none"
             (aten_ops/model.py).
     """
@@ -114,8 +101,8 @@ class Schema:
         self.dispatched = True
         """Whether PyTorch's dispatcher knows it."""
         self.random = False
-        self.writes = False
-        """Whether it writes to arguments, although its schema does not say so."""
+        self.facts: frozenset[Fact] = frozenset()
+        """What PyTorch does not tell of it."""
         # The backward shim, if there is one: whether it uses the results, and which results autograd tracks.
         self.backward: dict[str, Any] | None = None
         self.arguments = [argument(a) for a in raw.arguments]
@@ -147,9 +134,9 @@ class Schema:
 
     @property
     def nested(self) -> bool:
-        """Whether a primitive's flat results have to be brought into another form (bridge/results.py)."""
+        """Whether a primitive's flat results have to be brought into another form (bridge/call/results.py)."""
         lists = "List[Tensor]" in self.results and len(self.results) > 1
-        return self.redraws or lists or self.output_mask is not None or self.name in LEAVES_OUT_RESULTS
+        return self.redraws or lists or self.output_mask is not None or Fact.LEAVES_OUT_RESULTS in self.facts
 
     @property
     def output_mask(self) -> int | None:
@@ -159,7 +146,7 @@ class Schema:
                 return i
         return None
 
-    # What bridge/primitive.py asks for. Kernels that are not ATen's answer otherwise.
+    # What bridge/primitive/kernel.py asks for. Kernels that are not ATen's answer otherwise.
 
     def function(self, device: str) -> str:
         """Where the kernel for one of `devices` is, as "library.so:symbol"."""
@@ -228,7 +215,7 @@ def _aten(name: str) -> Schema:
     op = Schema(name, row["schema"], torch_op._schema, torch_op, row["shim"], row["gradient"])
     op.devices = row["devices"]
     op.random = row["random"]
-    op.writes = row.get("writes", False)
+    op.facts = facts(name)
     op.gradient_reason = row.get("gradient_reason", "")
     op.backward = None if op.random else row.get("backward")
     return op
@@ -244,13 +231,3 @@ def schema(name: str) -> Schema:
     if name not in _declared:
         raise LookupError(f"{name} is not declared in this process: call bridge.kernels for it first")
     return _declared[name]
-
-
-@functools.cache
-def packets() -> dict[str, list[str]]:
-    """The callable overloads of each operator name, in the order in which PyTorch resolves them."""
-    found: dict[str, list[str]] = {}
-    for name, row in table().items():
-        if "skipped" not in row:
-            found.setdefault(name.partition(".")[0], []).append(name)
-    return found

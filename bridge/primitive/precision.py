@@ -2,6 +2,7 @@
 
 `ms_ext/pynative.cpp` asks MindSpore what they want of the operator that runs, and casts its inputs.
 """
+
 from __future__ import annotations
 
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import mindspore as ms
 from mindspore import ops
 
-from bridge.arguments import Bound
-from bridge.encoding import Slot, decode
-from bridge.graph_calls import Computed
-from bridge.schema import Schema
+from bridge.call.arguments import Bound
+from bridge.call.encoding import Slot, decode
+from bridge.op.schema import Schema
+from bridge.primitive.graph_calls import Computed
 
 # The operators in the lists of `auto_mixed_precision` (mindspore.train.amp), with ATen's for the same computation:
 # those that run in lower precision, in float32, and in the widest dtype of their inputs.

@@ -4,6 +4,7 @@ result of `native_layer_norm`.
 PyTorch differentiates a composite through its parts. Where there is one part, and it has a backward shim, calling it in
 the composite's place spares the gradient a second forward call. Which part it is can depend on the shapes.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -15,9 +16,11 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bridge.arguments import Binder, TensorMark
-from bridge.infer import Spec, torch_call
-from bridge.schema import Schema, schema, table
+from bridge.call.arguments import Binder, TensorMark
+from bridge.call.torch_call import torch_call
+from bridge.infer.trial import Spec
+from bridge.op.schema import Schema, schema
+from bridge.op.table import table
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 `ms_ext/gradient.cpp` has the kernel. A gradient of level n takes the inputs of level n - 1 and a cotangent for each of
 its outputs, and gives the gradients of its floating and complex inputs; level 0 is the operator.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bridge.encoding import Reader, Slot, decode, encode, redraws
+from bridge.call.encoding import Reader, Slot, decode, encode, redraws
 
 # In front of the overload's name, where a kernel's name is asked for.
 PREFIX = "gradient of "

@@ -1,11 +1,12 @@
 """Brings a primitive's flat results into the form that ATen's schema has."""
+
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-from bridge.encoding import decode
-from bridge.schema import Schema, schema
+from bridge.call.encoding import decode
+from bridge.op.schema import Schema, schema
 
 
 def _given_length(op: Schema, text: str, result: int) -> int | None:

@@ -2,6 +2,7 @@
 
 `ms_ext/arguments.h` has the grammar and reads it in C++; `decode` reads it back for shape inference.
 """
+
 from __future__ import annotations
 
 import struct
