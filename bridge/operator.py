@@ -167,8 +167,8 @@ def _expression(bound: Bound, wants_cpu: bool) -> Any:
         count = len(infer_unknown(op.name, text, device, specs, infer_on_data))
         return arrange(op.name, text, tuple(Item(call, i) for i in range(count)))
     device = devices.place(op, wants_cpu)
-    results = infer_unknown(op.name, op.kernel_text(text), device, specs)
-    check_dtypes(op.name, op.kernel_text(text), device, specs)
+    results = infer_unknown(op.name, text, device, specs)
+    check_dtypes(op.name, text, device, specs)
     known = all(size >= 0 for shape, _ in specs for size in shape)
     part = composite.find(op.name, text, device, specs) if known else None
     if part is not None:
@@ -237,7 +237,7 @@ def _run(primitive: ATen, tensors: Sequence[Any]) -> Any:
 def _alias(primitive: ATen, key: tuple[Any, ...]) -> Any:
     specs = tuple((shape, dtypes.to_torch(dtype)) for shape, dtype in key)
     device = primitive.aten_device
-    part = composite.find(primitive.aten_op, primitive.aten_args, device, specs)
+    part = composite.find(primitive.aten_op, primitive.text, device, specs)
     if part is None:
         return None
     inner = ATen(part.name, part.text, device)

@@ -32,7 +32,7 @@ using mindspore::ValuePtr;
 namespace abstract = mindspore::abstract;
 
 // The classes of bridge/primitive/graph_calls.py.
-py::object python_class(const char *name) { return py::module::import("bridge.graph_calls").attr(name); }
+py::object python_class(const char *name) { return py::module::import("bridge.primitive.graph_calls").attr(name); }
 
 // What is known of an argument: a value, or a mark for a tensor or a number that has none yet. Its path says where it
 // is: the number of the parameter, then positions in tuples and lists and keys of dictionaries.

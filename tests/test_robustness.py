@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import bridge
 from bridge import aten
-from bridge.call.encoding import RANDOM_MARK, decode, encode, redraws
+from bridge.op.encoding import RANDOM_MARK, decode, encode, redraws
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "scripts"))
 import stress

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from bridge.call.encoding import Size, Slot, decode
 from bridge.op import dtypes
+from bridge.op.encoding import Size, Slot, Text
 from bridge.op.schema import Schema, label
 
 
@@ -26,9 +26,9 @@ def _torch_value(argument: Any, value: Any, tensors: list[torch.Tensor]) -> Any:
     return value
 
 
-def torch_call(op: Schema, text: str, tensors: list[torch.Tensor], device: str) -> Any:
+def torch_call(op: Schema, text: Text, tensors: list[torch.Tensor], device: str) -> Any:
     """Call the overload in PyTorch with the arguments of `text`; what lets a device be named is on `device`."""
-    values = iter(decode(text))
+    values = iter(text.values)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for argument in op.arguments:

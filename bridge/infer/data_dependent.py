@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from bridge.call.encoding import Slot, decode
 from bridge.infer.trial import Spec
+from bridge.op.encoding import Slot, Text
 from bridge.op.schema import Schema
 
 _DEPENDS = "the shape of its result depends on the data"
@@ -64,11 +64,11 @@ def sometimes(op: Schema) -> bool:
     return op.name in _RULES
 
 
-def reason(op: Schema, text: str, inputs: Sequence[Spec]) -> str:
+def reason(op: Schema, text: Text, inputs: Sequence[Spec]) -> str:
     """Why the shapes of a call's results depend on the data; empty if they follow from what is given.
 
     Args:
-        op, text: the overload and its arguments (bridge/call/encoding.py).
+        op, text: the overload and its arguments (bridge/op/encoding.py).
         inputs: shape and dtype of each tensor. In graph mode dimensions may be unknown (-1), and so may the rank
             (a single -2).
     """
@@ -78,6 +78,6 @@ def reason(op: Schema, text: str, inputs: Sequence[Spec]) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _reason(name: str, text: str, inputs: tuple[Spec, ...]) -> str:
-    why = _RULES[name](decode(text), inputs)
+def _reason(name: str, text: Text, inputs: tuple[Spec, ...]) -> str:
+    why = _RULES[name](text.values, inputs)
     return f"{_DEPENDS}: {why}" if why else ""

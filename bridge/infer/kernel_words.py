@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from bridge.call.encoding import decode
 from bridge.infer.trial import Spec, run
+from bridge.op.encoding import Text
 from bridge.op.schema import Schema
 from bridge.op.table import Fact
 
@@ -17,7 +17,7 @@ from bridge.op.table import Fact
 _MOST_ELEMENTS = 2**22
 
 
-def ask_kernel(op: Schema, text: str, inputs: tuple[Spec, ...], real: str) -> tuple[Spec, ...]:
+def ask_kernel(op: Schema, text: Text, inputs: tuple[Spec, ...], real: str) -> tuple[Spec, ...]:
     """What the kernel says of a call that the meta kernel refuses.
 
     Many meta kernels are written in Python. Some stumble over what the kernel refuses in a sentence, some refuse in
@@ -28,7 +28,7 @@ def ask_kernel(op: Schema, text: str, inputs: tuple[Spec, ...], real: str) -> tu
     return found if real == "cpu" else run(op, text, inputs, real)
 
 
-def may_ask_kernel(op: Schema, text: str, inputs: tuple[Spec, ...], error: Exception) -> bool:
+def may_ask_kernel(op: Schema, text: Text, inputs: tuple[Spec, ...], error: Exception) -> bool:
     """Whether the call is small, its shapes do not depend on data, and nothing in it is what kernels rely on without a
     check.
 
@@ -43,7 +43,7 @@ def may_ask_kernel(op: Schema, text: str, inputs: tuple[Spec, ...], error: Excep
     if "meta tensor" in str(error) or "on meta" in str(error):  # it needs data, and zeros would give any answer
         return False
     given = [argument for argument in op.arguments if argument.base not in ("Device", "Generator")]
-    values = decode(text)
+    values = text.values
     rank = max((len(shape) for shape, _ in inputs), default=0)
     for argument, value in zip(given, values, strict=True):
         fixed = (argument.size or 1) > 1  # int[1] is a list of any length, for which one int may stand

@@ -10,12 +10,13 @@ from bridge.call.torch_call import renamed
 from bridge.infer.kernel_words import ask_kernel, has_no_data, may_ask_kernel
 from bridge.infer.trial import Refusal, Spec, run, run_packed_rnn
 from bridge.op import devices
+from bridge.op.encoding import Text
 from bridge.op.schema import Schema, schema
 from bridge.op.table import Fact
 
 
 @functools.lru_cache(maxsize=65536)
-def infer(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+def infer(name: str, text: Text, device: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
     """Shape and dtype of each result of the overload, which runs on `device` ("CPU" or "GPU").
 
     Raises what PyTorch raises, with the operator's name in front.
@@ -24,13 +25,13 @@ def infer(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[
     with torch.no_grad():
         try:
             if not op.is_aten:
-                return run(op, op.operator_text(text), inputs, "meta")
+                return run(op, text, inputs, "meta")
             return _infer_aten(op, text, inputs, devices.torch_name(device))
         except Exception as error:
             raise renamed(error, name) from None
 
 
-def _infer_aten(op: Schema, text: str, inputs: tuple[Spec, ...], real: str) -> tuple[Spec, ...]:
+def _infer_aten(op: Schema, text: Text, inputs: tuple[Spec, ...], real: str) -> tuple[Spec, ...]:
     """What an ATen overload gives, on `real`, PyTorch's name of a device."""
     if Fact.READS_VALUES in op.facts:
         return run(op, text, inputs, real)

@@ -12,11 +12,12 @@ from bridge.call.torch_call import renamed
 from bridge.infer.shapes import common
 from bridge.infer.trial import Spec, results_of
 from bridge.op import devices
+from bridge.op.encoding import Text
 from bridge.op.schema import Schema, schema
 
 
 @functools.lru_cache(maxsize=4096)
-def infer_on_data(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+def infer_on_data(name: str, text: Text, device: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
     """Shape and dtype of each result, with -1 for a dimension that depends on the data; as `infer` (meta.py)."""
     with torch.no_grad():
         try:
@@ -40,7 +41,7 @@ def _below(size: int) -> _Data:
     return lambda numbers: numbers < size
 
 
-def _run_on_data(op: Schema, text: str, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
+def _run_on_data(op: Schema, text: Text, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
     """What results have in common whose shapes depend on the data; the rest is unknown."""
     if op.name == "_reshape_from_tensor":
         return (((-1,) * inputs[1][0][0], inputs[0][1]),)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from bridge.call.encoding import encode
+from bridge.op.encoding import encode
 
 _libraries: list[ctypes.CDLL] = []
 

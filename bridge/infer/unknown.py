@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import torch
 
-from bridge.call.encoding import Size, decode
 from bridge.call.torch_call import renamed
 from bridge.infer.meta import infer
 from bridge.infer.shapes import STAND_INS, common, filled
 from bridge.infer.trial import Spec, run
 from bridge.op import devices
+from bridge.op.encoding import Text
 from bridge.op.schema import label, schema
 from bridge.op.table import Fact
 
-Infer = Callable[[str, str, str, tuple[Spec, ...]], tuple[Spec, ...]]
+Infer = Callable[[str, Text, str, tuple[Spec, ...]], tuple[Spec, ...]]
 
 
 def infer_unknown(
-    name: str, text: str, device: str, inputs: tuple[Spec, ...], infer: Infer = infer
+    name: str, text: Text, device: str, inputs: tuple[Spec, ...], infer: Infer = infer
 ) -> tuple[Spec, ...]:
     """Shape and dtype of each result, where dimensions may be unknown (-1) and so may the rank (a single -2).
 
@@ -40,9 +39,8 @@ def infer_unknown(
         return infer(name, text, device, inputs)
     if any(-2 in shape for shape, _ in inputs):
         return tuple(((-2,), dtype) for _, dtype in _infer_with_any_rank(infer, name, text, device, inputs))
-    lengths = _lengths(name, text)
-    if lengths:
-        return _infer_with_lengths(infer, name, text, device, inputs, lengths)
+    if text.lengths:
+        return _infer_with_lengths(infer, name, text, device, inputs)
     try:
         first, second = (_infer_filled(infer, name, text, device, inputs, size) for size in STAND_INS)
     except Exception as error:
@@ -53,13 +51,13 @@ def infer_unknown(
 
 
 def _infer_filled(
-    infer: Infer, name: str, text: str, device: str, inputs: tuple[Spec, ...], unknown: int
+    infer: Infer, name: str, text: Text, device: str, inputs: tuple[Spec, ...], unknown: int
 ) -> tuple[Spec, ...]:
     return infer(name, text, device, tuple((filled(shape, unknown), dtype) for shape, dtype in inputs))
 
 
 def _infer_ranks(
-    infer: Infer, name: str, text: str, device: str, inputs: tuple[Spec, ...], refusal: Exception
+    infer: Infer, name: str, text: Text, device: str, inputs: tuple[Spec, ...], refusal: Exception
 ) -> tuple[Spec, ...]:
     """The results without their sizes, where an unknown dimension has to be 1, or as long as a known one."""
     for size in sorted({1, *(size for shape, _ in inputs for size in shape if size > 0)}):
@@ -71,21 +69,8 @@ def _infer_ranks(
     raise refusal
 
 
-@functools.lru_cache(maxsize=4096)
-def _lengths(name: str, text: str) -> tuple[int, ...]:
-    """The inputs of an overload whose lengths are arguments (encoding.Size)."""
-
-    def positions(value: Any) -> Iterator[int]:
-        if isinstance(value, list):
-            yield from itertools.chain.from_iterable(map(positions, value))
-        elif isinstance(value, Size):
-            yield value.position
-
-    return tuple(positions(decode(text))) if schema(name).is_aten else ()
-
-
 def _infer_with_lengths(
-    infer: Infer, name: str, text: str, device: str, inputs: tuple[Spec, ...], lengths: tuple[int, ...]
+    infer: Infer, name: str, text: Text, device: str, inputs: tuple[Spec, ...],
 ) -> tuple[Spec, ...]:
     """The results where arguments are sizes that only the run tells.
 
@@ -95,10 +80,10 @@ def _infer_with_lengths(
     known = {size for shape, _ in inputs for size in shape if size > 1}
     factors = [Fraction(1), Fraction(2), Fraction(1, 2), *map(Fraction, sorted(known)[:4])]
     found: list[tuple[Spec, ...]] = []
-    for chosen in itertools.islice(itertools.product(factors, repeat=len(lengths)), 64):
+    for chosen in itertools.islice(itertools.product(factors, repeat=len(text.lengths)), 64):
         tried = []
         for size in STAND_INS:
-            at = {position: int(size * factor) for position, factor in zip(lengths, chosen, strict=True)}
+            at = {position: int(size * factor) for position, factor in zip(text.lengths, chosen, strict=True)}
             stand_ins = tuple((filled(shape, at.get(i, size)), dtype) for i, (shape, dtype) in enumerate(inputs))
             try:
                 tried.append(infer(name, text, device, stand_ins))
@@ -113,12 +98,14 @@ def _infer_with_lengths(
         return functools.reduce(common, found)
     op = schema(name)
     if Fact.SHAPED_BY_ARGUMENT in op.facts:
-        sizes = next(value for value in decode(text) if isinstance(value, list))
+        sizes = next(value for value in text.values if isinstance(value, list))
         return ((tuple(size if isinstance(size, int) else -1 for size in sizes), inputs[0][1]),)
     raise refusal
 
 
-def _infer_with_any_rank(infer: Infer, name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+def _infer_with_any_rank(
+    infer: Infer, name: str, text: Text, device: str, inputs: tuple[Spec, ...]
+) -> tuple[Spec, ...]:
     for rank in (4, 3, 2, 5, 1):
         tried = tuple(((-1,) * rank if -2 in shape else shape, dtype) for shape, dtype in inputs)
         try:
@@ -129,7 +116,7 @@ def _infer_with_any_rank(infer: Infer, name: str, text: str, device: str, inputs
 
 
 @functools.lru_cache(maxsize=4096)
-def check_dtypes(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> None:
+def check_dtypes(name: str, text: Text, device: str, inputs: tuple[Spec, ...]) -> None:
     """Raise RuntimeError if the kernel refuses these dtypes: floating ones that differ, which meta functions let pass.
 
     For graph mode, where the kernel itself would say so when the graph runs.
@@ -143,7 +130,7 @@ def check_dtypes(name: str, text: str, device: str, inputs: tuple[Spec, ...]) ->
     stand_ins = tuple((filled(shape, STAND_INS[0]), dtype) for shape, dtype in inputs)
     try:
         with torch.no_grad():
-            run(op, op.operator_text(text), stand_ins, devices.torch_name(device))
+            run(op, text, stand_ins, devices.torch_name(device))
     except RuntimeError as error:
         if "type" in str(error):  # not what zeros in the place of data may cause
             raise RuntimeError(f"{renamed(error, name)}; {_CAST_PARAMETERS}") from None

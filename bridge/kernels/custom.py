@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from bridge.call.arguments import TensorMark, resolve
-from bridge.call.encoding import decode
 from bridge.call.torch_call import renamed
 from bridge.infer.meta import infer
 from bridge.kernels import formula, library, native, shims
@@ -20,6 +19,7 @@ from bridge.kernels.formula import Formula, Gradient, Line, NoGradient, PythonGr
 from bridge.kernels.shims import Function
 from bridge.kernels.sources import Library, Sources, flag_list, paths, shared_library
 from bridge.op import devices
+from bridge.op.encoding import Text
 from bridge.op.schema import Schema, declare, schema, unused_name
 from bridge.operator import Operator
 
@@ -57,10 +57,10 @@ class Custom(Schema):
     def function(self, device: str) -> str:
         return f"{self.library.path(device)}:{shims.symbol(self._function)}"
 
-    def attributes(self, text: str) -> dict[str, Any]:
+    def attributes(self, text: Text) -> dict[str, Any]:
         if self.library.form != "aot":
             return {}
-        pairs = zip(self.declaration.arguments, decode(text), strict=True)
+        pairs = zip(self.declaration.arguments, text.values, strict=True)
         found = {a.name: value for a, value in pairs if a.base != "Tensor" and value is not None}
         for name, value in found.items():
             if isinstance(value, complex):
@@ -75,7 +75,7 @@ class Custom(Schema):
     def takes_variables(self) -> bool:
         return True  # `backward_schema` declares the functions that a line calls
 
-    def bprop(self, text: str, device: str) -> Any:
+    def bprop(self, text: Text, device: str) -> Any:
         if self._gradient is None:
             return NoGradient(self.name)
         if isinstance(self._gradient, Line):

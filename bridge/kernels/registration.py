@@ -13,10 +13,11 @@ from bridge.kernels.errors import KernelError
 from bridge.kernels.formula import Formula, Gradient, Line, NoGradient, PythonGradient
 from bridge.kernels.sources import DEVICES, Sources, flag_list, paths
 from bridge.op import devices
+from bridge.op.encoding import Text
 from bridge.op.schema import Schema, declare, unused_name
 from bridge.op.table import SHARED
 from bridge.operator import Operator
-from bridge.primitive.level import Level, op_inputs
+from bridge.primitive.level import Level
 from bridge.primitive.level import parse as parse_level
 
 
@@ -75,13 +76,13 @@ class Registered(Schema):
         """Whether it can run without its meta function."""
         return self.shim is not None and self._gradient is None
 
-    def kernel_text(self, text: str) -> str:
-        return Level(self.torch_name, text, 0, ()).kernel_text(op_inputs(text))
+    def kernel_text(self, text: Text) -> str:
+        return Level(self.torch_name, text, 0, ()).kernel_text(text.inputs)
 
     def operator_text(self, kernel_text: str) -> str:
         return parse_level(kernel_text).text
 
-    def bprop(self, text: str, device: str) -> Any:
+    def bprop(self, text: Text, device: str) -> Any:
         if self._line is not None:
             return Formula(self.name, text, device, self.declaration, self._line, _callable_names)
         if callable(self._gradient):

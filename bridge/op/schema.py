@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from bridge.op.encoding import Text
 from bridge.op.table import SHIMS, Fact, facts, table
 
 
@@ -157,7 +158,7 @@ class Schema:
         """Whether the kernel has one tensor as its result rather than a tuple."""
         return self.results == ["Tensor"] and not self.redraws
 
-    def kernel_text(self, text: str) -> str:
+    def kernel_text(self, text: Text) -> str:
         """The argument text that the kernel reads, for that of the operator."""
         return text
 
@@ -165,7 +166,7 @@ class Schema:
         """The reverse of `kernel_text`."""
         return kernel_text
 
-    def attributes(self, text: str) -> dict[str, Any]:
+    def attributes(self, text: Text) -> dict[str, Any]:
         """More attributes of the primitive."""
         return {}
 
@@ -179,7 +180,7 @@ class Schema:
         """Whether a gradient line that calls the kernel also passes the arguments that it gives the gradients of."""
         return False
 
-    def bprop(self, text: str, device: str) -> Any:
+    def bprop(self, text: Text, device: str) -> Any:
         """What differentiates the kernel, called with inputs, results and their gradients; None: as ATen's are."""
         return None
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from bridge import _mindspore
-from bridge.call.encoding import redraws
 from bridge.infer.on_data import infer_on_data
 from bridge.infer.trial import Spec
 from bridge.infer.unknown import infer_unknown
+from bridge.op.encoding import Text
 from bridge.op.schema import schema
 from bridge.op.table import SHARED, Fact
 from bridge.primitive import level, precision
@@ -25,10 +25,11 @@ class ATen(Kernel):
         text, device, input_dtypes: see Kernel.
     """
 
-    def __init__(self, name: str, text: str, device: str, input_dtypes: str | None = None) -> None:
+    def __init__(self, name: str, text: Text, device: str, input_dtypes: str | None = None) -> None:
         op = schema(name)
         super().__init__(name, op.kernel_text(text), op.function(device), device, op.single, input_dtypes)
         self.init_attrs = {"name": name, "text": text, "device": device, "input_dtypes": input_dtypes}
+        self.text = text
         self.draws = op.random
         if op.random or Fact.WRITES_ARGUMENTS in op.facts:
             # Two draws are two draws, even with equal arguments, and in the order in which the program makes them. So
@@ -39,14 +40,14 @@ class ATen(Kernel):
         self.kept = precision.kept(op, text)
         self.composite = op.gradient == "composite"
         self.aliases: dict[Any, Any] = {}  # by shapes and dtypes, for a composite (bridge/operator.py)
-        inputs = level.op_inputs(text) - redraws(text)
+        inputs = text.inputs - text.redraws
         for key, value in op.attributes(text).items():
             self.add_prim_attr(key, value)
         differentiate = op.bprop(text, device) or Differentiate(name, text, device, redraws=op.redraws)
         self.differentiate_by(inputs, differentiate)
 
     def _specs(self, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
-        return infer_unknown(self.aten_op, self.aten_args, self.aten_device, inputs)
+        return infer_unknown(self.aten_op, self.text, self.aten_device, inputs)
 
 
 class Shaped(Kernel):
@@ -59,12 +60,12 @@ class Shaped(Kernel):
         results: shape and dtype of each result.
     """
 
-    def __init__(self, name: str, text: str, device: str, inputs: int, results: tuple[Spec, ...]) -> None:
+    def __init__(self, name: str, text: Text, device: str, inputs: int, results: tuple[Spec, ...]) -> None:
         kernel_text = Level(name, text, len(results), ()).kernel_text(inputs)
         super().__init__(name, kernel_text, f"{SHARED[device]}:aten_gradient", device, False, None)
         self.init_attrs = {"name": name, "text": text, "device": device, "inputs": inputs, "results": results}
         self.add_prim_attr("aten_results", repr(results))
-        self.draws = redraws(text)
+        self.draws = text.redraws
         self.results = results
         self.differentiate_by(inputs, Differentiate(name, text, device))
 
@@ -80,16 +81,16 @@ class Unsized(Kernel):
         name, text, device, input_dtypes: see Kernel. The device is the CPU.
     """
 
-    def __init__(self, name: str, text: str, device: str, input_dtypes: str) -> None:
+    def __init__(self, name: str, text: Text, device: str, input_dtypes: str) -> None:
         function = f"{SHARED[device]}:aten_gradient"
         kernel = level.UNSIZED_PREFIX + name
-        kernel_text = Level(name, text, 0, ()).kernel_text(level.op_inputs(text))
+        kernel_text = Level(name, text, 0, ()).kernel_text(text.inputs)
         super().__init__(kernel, kernel_text, function, device, False, input_dtypes)
         self.init_attrs = {"name": name, "text": text, "device": device, "input_dtypes": input_dtypes}
         _mindspore.use_registered_kernel(self, "aten_data_dependent")
         self.add_prim_attr("aten_label", name)
-        self.differentiate_by(level.op_inputs(text), Differentiate(name, text, device))
+        self.text = text
+        self.differentiate_by(text.inputs, Differentiate(name, text, device))
 
     def _specs(self, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
-        attrs = self.init_attrs
-        return infer_unknown(attrs["name"], attrs["text"], attrs["device"], inputs, infer_on_data)
+        return infer_unknown(self.aten_label, self.text, self.aten_device, inputs, infer_on_data)

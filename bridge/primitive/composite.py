@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bridge.call.arguments import Binder, TensorMark
 from bridge.call.torch_call import torch_call
 from bridge.infer.trial import Spec
+from bridge.op.encoding import Text
 from bridge.op.schema import Schema, schema
 from bridge.op.table import table
 
@@ -28,7 +29,7 @@ class Alias:
     """The call that a composite comes to."""
 
     name: str
-    text: str
+    text: Text
     inputs: tuple[int, ...]
     """Which of the composite's tensors are its tensors."""
     result: int | None
@@ -65,7 +66,7 @@ def _without_data(device: str) -> Iterator[str]:
 
 
 @functools.lru_cache(maxsize=4096)
-def find(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> Alias | None:
+def find(name: str, text: Text, device: str, inputs: tuple[Spec, ...]) -> Alias | None:
     """The alias on "CPU" or "GPU" of an overload with these arguments, for inputs of these shapes and dtypes; None if
     there is none."""
     op = schema(name)
@@ -76,7 +77,7 @@ def find(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> Alias |
     return plain if plain is not None and plain == _traced(op, text, device, inputs, True) else None
 
 
-def _traced(op: Schema, text: str, device: str, inputs: tuple[Spec, ...], with_gradient: bool) -> Alias | None:
+def _traced(op: Schema, text: Text, device: str, inputs: tuple[Spec, ...], with_gradient: bool) -> Alias | None:
     calls = _Calls()
     try:
         with _without_data(device) as torch_device:

@@ -9,9 +9,9 @@ from typing import Any
 from mindspore import ops
 
 from bridge import _mindspore
-from bridge.call.encoding import redraws
 from bridge.infer.trial import Spec
 from bridge.op import dtypes
+from bridge.op.encoding import Text
 from bridge.op.schema import label, schema
 from bridge.op.table import SHARED, SHIMS
 from bridge.primitive import level
@@ -33,7 +33,7 @@ class Gradient(Kernel):
     def __init__(
         self,
         name: str,
-        text: str,
+        text: Text,
         device: str,
         outputs: int,
         asked: tuple[str, ...],
@@ -47,7 +47,7 @@ class Gradient(Kernel):
             "name": name, "text": text, "device": device, "outputs": outputs, "asked": asked, "inputs": inputs,
             "input_dtypes": input_dtypes,
         }  # fmt: skip
-        self.draws = redraws(text)
+        self.draws = text.redraws
         self.differentiate_by(inputs, Differentiate(name, text, device, outputs, asked))
 
     def _specs(self, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
@@ -67,7 +67,7 @@ class Backward(Kernel):
     """
 
     def __init__(
-        self, name: str, text: str, device: str, results: int, asked: str, input_dtypes: str | None = None
+        self, name: str, text: Text, device: str, results: int, asked: str, input_dtypes: str | None = None
     ) -> None:
         op = schema(name)
         assert op.backward is not None
@@ -79,7 +79,7 @@ class Backward(Kernel):
             "name": name, "text": text, "device": device, "results": results, "asked": asked,
             "input_dtypes": input_dtypes,
         }  # fmt: skip
-        inputs = level.op_inputs(text)
+        inputs = text.inputs
         dropped = (inputs, inputs + results * uses_results)
         differentiate = Differentiate(name, text, device, results, (asked,), dropped)
         self.differentiate_by(dropped[1] + results, differentiate)
@@ -133,7 +133,7 @@ class Differentiate(_mindspore.CompiledAsMethod):
     def __init__(
         self,
         name: str,
-        text: str,
+        text: Text,
         device: str,
         outputs: int = 0,
         asked: tuple[str, ...] = (),

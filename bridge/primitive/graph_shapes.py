@@ -12,6 +12,8 @@ from bridge.infer.on_data import infer_on_data
 from bridge.infer.trial import Spec
 from bridge.infer.unknown import infer_unknown
 from bridge.op import dtypes
+from bridge.op.encoding import Text
+from bridge.op.schema import schema
 from bridge.primitive import level
 
 _Shape = ctypes.POINTER(ctypes.c_int64)
@@ -30,7 +32,7 @@ def _specs(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple
     if name.startswith(level.UNSIZED_PREFIX):
         inner = level.parse(text)
         return infer_unknown(inner.name, inner.text, device, inputs, infer_on_data)
-    return infer_unknown(name, text, device, inputs)
+    return infer_unknown(name, Text(schema(name).operator_text(text)), device, inputs)
 
 
 _installed: list[Any] = []  # keeps the callback alive

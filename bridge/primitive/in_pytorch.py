@@ -15,10 +15,10 @@ import torch
 
 from bridge import _mindspore
 from bridge.call.arguments import Bound
-from bridge.call.encoding import RANDOM_MARK
 from bridge.call.torch_call import flat, renamed, torch_call
 from bridge.infer import data_dependent
 from bridge.op import devices, dtypes
+from bridge.op.encoding import Text
 from bridge.op.schema import Schema, label
 from bridge.primitive import direct, precision
 from bridge.primitive.aten import Shaped
@@ -65,7 +65,7 @@ def call(bound: Bound, device: str) -> Any:
     if not (flat(results) and op.dispatched and (device == "GPU" or (recorded and op.differentiable))):
         return _to_mindspore(results)
     if state is not None:
-        text = RANDOM_MARK + text
+        text = text.drawing_again()
         tensors.append(from_torch(state))
     return _compute_again(op.name, text, device, tensors, results)
 
@@ -118,7 +118,7 @@ def _undifferentiable(value: Any, refuse: _Refuse, inputs: list[ms.Tensor]) -> A
     return refuse(value, *inputs) if dtype.is_floating_point or dtype.is_complex else value
 
 
-def _compute_again(name: str, text: str, device: str, tensors: list[ms.Tensor], results: Any) -> Any:
+def _compute_again(name: str, text: Text, device: str, tensors: list[ms.Tensor], results: Any) -> Any:
     """The results once more, as those of a primitive, in MindSpore's memory."""
     specs = tuple((tuple(tensor.shape), tensor.dtype) for tensor in flat(results))
     found = iter(run(Shaped(name, text, device, len(tensors), specs), tensors))

@@ -54,7 +54,7 @@ class Kernel(ops.Custom):
 
     Args:
         name: what infers and what errors are about: an overload, as in "add.Tensor", or a gradient of one.
-        text: the non-tensor arguments (bridge/call/encoding.py).
+        text: the non-tensor arguments (bridge/op/encoding.py).
         function: where the kernel is, as "library.so:symbol".
         device: "GPU" if it is a CUDA kernel, else "CPU".
         single: whether the result is one tensor rather than a tuple.
