@@ -27,7 +27,7 @@ def _row(name: str) -> dict[str, Any]:
         "graph_reason": graph_reason,
         "devices": op.devices,
         "random": op.random,
-        "gradient": op.gradient,
+        "gradient": op.gradient.value,
         "gradient_reason": op.gradient_reason,
         "data_dependent": depends,
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from bridge.kernels.shims import Function
 from bridge.kernels.sources import Library, Sources, flag_list, paths, shared_library
 from bridge.op import devices
 from bridge.op.encoding import Text
-from bridge.op.schema import Schema, declare, schema, unused_name
+from bridge.op.schema import GradientKind, Schema, declare, schema, unused_name
 from bridge.operator import Operator
 
 
@@ -40,16 +39,20 @@ class Custom(Schema):
     def __init__(self, name: str, declaration: Declaration, library: Library, function: Function, results: Results,
                  gradient: Line | Any, relatives: dict[str, Custom]) -> None:  # fmt: skip
         meta = inference(declaration, results)
-        raw = SimpleNamespace(arguments=[], returns=[])
-        super().__init__(name, declaration.text, raw, meta or self._run_on_torch, declaration.name if meta else None,
-                         "none" if gradient is None else "formula")  # fmt: skip
-        self.arguments = list(declaration.arguments)
-        self.results = declaration.result_types
-        self.eager_because = "" if meta else "it has no results=, so its shapes follow from its data"
+        super().__init__(
+            name,
+            declaration.text,
+            declaration.arguments,
+            declaration.result_types,
+            meta or self._run_on_torch,
+            declaration.name if meta else None,
+            GradientKind.NONE if gradient is None else GradientKind.FORMULA,
+            devices=library.devices,
+            eager_because="" if meta else "it has no results=, so its shapes follow from its data",
+            dispatched=False,
+        )
         self.declaration = declaration
         self.library = library
-        self.devices = library.devices
-        self.dispatched = False
         self._function = function
         self._gradient = gradient
         self.relatives = relatives

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,42 +75,80 @@ def argument(raw: Any) -> Argument:
     )
 
 
+def parts(raw: Any) -> tuple[list[Argument], list[str]]:
+    """The arguments, and the types of the results, of a schema that PyTorch has parsed."""
+    return [argument(each) for each in raw.arguments], [str(result.type) for result in raw.returns]
+
+
+class GradientKind(enum.Enum):
+    """How PyTorch differentiates an operator (aten_ops/model.py)."""
+
+    FORMULA = "formula"
+    """By a formula of its own."""
+    COMPOSITE = "composite"
+    """Through its parts."""
+    CONSTANT = "constant"
+    """Not at all: its results are constants to autograd."""
+    NONE = "none"
+    """Not at all."""
+
+
 class Schema:
     """One operator that the bridge can call: an ATen overload, or one of a class derived from this in bridge/kernels.
+
+    Nothing in it changes once it is made.
 
     Args:
         name: the full name: of an ATen overload as in "add.Tensor", else with a namespace as in "ns::name.overload".
         text: the schema, for documentation and messages.
-        raw: PyTorch's parsed schema.
+        arguments, results, result_names: what it takes, and the type and name of each result.
         torch_op: what computes the operator on PyTorch's tensors; on `meta` tensors it gives the results' shapes.
         shim: the name of its kernel in the library; None if it always runs in Python (bridge/primitive/in_pytorch.py).
-        gradient: "formula" or "composite" if PyTorch can differentiate it, else "constant" or "none"
-            (aten_ops/model.py).
+        gradient: how PyTorch differentiates it.
+        devices: those that there are kernels for: "CPU", "GPU".
+        gradient_reason: if PyTorch cannot differentiate it: why.
+        eager_because: if there is no shim and the schema does not say why: why.
+        dispatched: whether PyTorch's dispatcher knows it.
+        random: whether it draws from PyTorch's generator.
+        facts: what PyTorch does not tell of it.
+        backward: of the backward shim, if there is one, whether it uses the results, and which results autograd tracks.
     """
 
-    def __init__(self, name: str, text: str, raw: Any, torch_op: Any, shim: str | None, gradient: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        arguments: Sequence[Argument],
+        results: Sequence[str],
+        torch_op: Any,
+        shim: str | None,
+        gradient: GradientKind,
+        *,
+        devices: Sequence[str],
+        result_names: Sequence[str | None] = (),
+        gradient_reason: str = "",
+        eager_because: str = "",
+        dispatched: bool = True,
+        random: bool = False,
+        facts: frozenset[Fact] = frozenset(),
+        backward: dict[str, Any] | None = None,
+    ) -> None:
         self.name = name
         self.packet, _, _ = name.partition(".")
         self.text = text
+        self.arguments = list(arguments)
+        self.results = list(results)
+        self.result_names = list(result_names)
         self.torch_op = torch_op
         self.shim = shim
         self.gradient = gradient
-        self.gradient_reason = ""
-        """If PyTorch cannot differentiate it: why."""
-        self.eager_because = ""
-        """If there is no shim and the schema does not say why: why."""
-        self.devices = ["CPU"]
-        """The devices that there are kernels for: "CPU", "GPU"."""
-        self.dispatched = True
-        """Whether PyTorch's dispatcher knows it."""
-        self.random = False
-        self.facts: frozenset[Fact] = frozenset()
-        """What PyTorch does not tell of it."""
-        # The backward shim, if there is one: whether it uses the results, and which results autograd tracks.
-        self.backward: dict[str, Any] | None = None
-        self.arguments = [argument(a) for a in raw.arguments]
-        self.results = [str(r.type) for r in raw.returns]
-        self.result_names = [r.name for r in raw.returns]
+        self.devices = list(devices)
+        self.gradient_reason = gradient_reason
+        self.eager_because = eager_because
+        self.dispatched = dispatched
+        self.random = random
+        self.facts = facts
+        self.backward = backward
 
     @property
     def is_aten(self) -> bool:
@@ -120,7 +160,7 @@ class Schema:
 
     @property
     def differentiable(self) -> bool:
-        return self.gradient in ("formula", "composite")
+        return self.gradient in (GradientKind.FORMULA, GradientKind.COMPOSITE)
 
     @property
     def gives_tensors(self) -> bool:
@@ -213,13 +253,20 @@ def _aten(name: str) -> Schema:
     row = table()[name]
     packet, _, overload = name.partition(".")
     torch_op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-    op = Schema(name, row["schema"], torch_op._schema, torch_op, row["shim"], row["gradient"])
-    op.devices = row["devices"]
-    op.random = row["random"]
-    op.facts = facts(name)
-    op.gradient_reason = row.get("gradient_reason", "")
-    op.backward = None if op.random else row.get("backward")
-    return op
+    return Schema(
+        name,
+        row["schema"],
+        *parts(torch_op._schema),
+        torch_op,
+        row["shim"],
+        GradientKind(row["gradient"]),
+        devices=row["devices"],
+        result_names=[result.name for result in torch_op._schema.returns],
+        gradient_reason=row.get("gradient_reason", ""),
+        random=row["random"],
+        facts=facts(name),
+        backward=None if row["random"] else row.get("backward"),
+    )
 
 
 def schema(name: str) -> Schema:

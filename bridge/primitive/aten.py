@@ -9,7 +9,7 @@ from bridge.infer.on_data import infer_on_data
 from bridge.infer.trial import Spec
 from bridge.infer.unknown import infer_unknown
 from bridge.op.encoding import Text
-from bridge.op.schema import schema
+from bridge.op.schema import GradientKind, schema
 from bridge.op.table import SHARED, Fact
 from bridge.primitive import level, precision
 from bridge.primitive.differentiate import Differentiate
@@ -38,7 +38,7 @@ class ATen(Kernel):
         self.has_direct = self.has_direct and not op.reads_attributes
         self.amp_name = precision.amp_name(op)
         self.kept = precision.kept(op, text)
-        self.composite = op.gradient == "composite"
+        self.composite = op.gradient is GradientKind.COMPOSITE
         self.aliases: dict[Any, Any] = {}  # by shapes and dtypes, for a composite (bridge/operator.py)
         inputs = text.inputs - text.redraws
         for key, value in op.attributes(text).items():

@@ -20,7 +20,7 @@ from bridge.call.arguments import Binder, TensorMark
 from bridge.call.torch_call import torch_call
 from bridge.infer.trial import Spec
 from bridge.op.encoding import Text
-from bridge.op.schema import Schema, schema
+from bridge.op.schema import GradientKind, Schema, schema
 from bridge.op.table import table
 
 
@@ -70,7 +70,7 @@ def find(name: str, text: Text, device: str, inputs: tuple[Spec, ...]) -> Alias 
     """The alias on "CPU" or "GPU" of an overload with these arguments, for inputs of these shapes and dtypes; None if
     there is none."""
     op = schema(name)
-    if op.gradient != "composite" or op.redraws or op.results != ["Tensor"]:
+    if op.gradient is not GradientKind.COMPOSITE or op.redraws or op.results != ["Tensor"]:
         return None
     plain = _traced(op, text, device, inputs, False)
     # Some composites make another call when a gradient is wanted, with results that are rounded differently.

@@ -12,7 +12,7 @@ from bridge import _mindspore
 from bridge.infer.trial import Spec
 from bridge.op import dtypes
 from bridge.op.encoding import Text
-from bridge.op.schema import label, schema
+from bridge.op.schema import GradientKind, label, schema
 from bridge.op.table import SHARED, SHIMS
 from bridge.primitive import level
 from bridge.primitive.graph_calls import Call, Item, graph_call
@@ -26,7 +26,7 @@ class Gradient(Kernel):
     Args:
         name, text: the overload and its arguments.
         device, input_dtypes: see Kernel.
-        outputs, asked: see bridge.gradient.Level.
+        outputs, asked: see bridge.primitive.level.Level.
         inputs: how many tensors it takes.
     """
 
@@ -63,7 +63,7 @@ class Backward(Kernel):
         name, text: the overload and its arguments.
         device, input_dtypes: see Kernel.
         results: how many results the overload has.
-        asked: which gradients, see bridge.gradient.Level.
+        asked: which gradients, see bridge.primitive.level.Level.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ def wanted_gradients(
     """
     wanted = [needed and _differentiable(dtype) for dtype, needed in zip(inputs, required, strict=True)]
     op = schema(name)
-    if op.gradient == "constant" or not any(wanted) or not any(map(_differentiable, cotangents)):
+    if op.gradient is GradientKind.CONSTANT or not any(wanted) or not any(map(_differentiable, cotangents)):
         return (-1,) * len(wanted)
     if not op.differentiable:
         raise RuntimeError(f"{label(name)} is not differentiable: {op.gradient_reason}")
@@ -125,7 +125,7 @@ class Differentiate(_mindspore.CompiledAsMethod):
         name, text: the overload and its arguments.
         device: where the kernel runs, and so where its gradient does.
         outputs: for the bprop of a gradient, how many results the overload has.
-        asked: for the bprop of a gradient, see bridge.gradient.Level; empty for that of the overload.
+        asked: for the bprop of a gradient, see bridge.primitive.level.Level; empty for that of the overload.
         dropped: the range of inputs that the gradient above does not take: results that a backward shim was given.
         redraws: whether the last result is the generator's state, which the gradient takes to draw the same again.
     """

@@ -19,7 +19,7 @@ from bridge.call.torch_call import flat, renamed, torch_call
 from bridge.infer import data_dependent
 from bridge.op import devices, dtypes
 from bridge.op.encoding import Text
-from bridge.op.schema import Schema, label
+from bridge.op.schema import GradientKind, Schema, label
 from bridge.primitive import direct, precision
 from bridge.primitive.aten import Shaped
 from bridge.primitive.kernel import run
@@ -60,7 +60,7 @@ def call(bound: Bound, device: str) -> Any:
     state = torch.get_rng_state() if op.random else None
     results = _run(bound, tensors, torch_device)
     recorded = _mindspore.is_recording()
-    if recorded and op.gradient == "none":
+    if recorded and op.gradient is GradientKind.NONE:
         return _undifferentiable(_to_mindspore(results), _Refuse(label(op.name)), tensors)
     if not (flat(results) and op.dispatched and (device == "GPU" or (recorded and op.differentiable))):
         return _to_mindspore(results)
