@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
@@ -14,16 +13,14 @@ from bridge._start import start, start_on
 from bridge.call.arguments import Bound, resolve
 from bridge.call.results import arrange
 from bridge.infer import data_dependent
-from bridge.infer.on_data import infer_on_data
-from bridge.infer.unknown import check_dtypes, infer_unknown
 from bridge.op import devices, dtypes
 from bridge.op.schema import Schema, label, schema
-from bridge.primitive import composite, direct, in_pytorch, precision
-from bridge.primitive.aten import ATen, Unsized
-from bridge.primitive.graph_calls import Call, Item, Part, graph_call, users_lines
-from bridge.primitive.kernel import graph_primitive, run
-
-_MAX_PLANS = 4096
+from bridge.primitive import in_pytorch, precision
+from bridge.primitive.aten import ATen
+from bridge.primitive.composite import launch
+from bridge.primitive.expression import expression
+from bridge.primitive.graph_calls import Call, Part, graph_call, users_lines
+from bridge.primitive.kernel import keep
 
 
 class _Doc:
@@ -96,7 +93,7 @@ class Operator(_mindspore.CompiledAsMethod):
         if plan is None:
             return self._call_unplanned(args, kwargs, key, tensors)
         primitive, arrange = plan
-        results = _run(primitive, tensors)
+        results = launch(primitive, tensors)
         return arrange(results) if arrange else results
 
     def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[Any]) -> Any:
@@ -108,15 +105,15 @@ class Operator(_mindspore.CompiledAsMethod):
         if data_dependent.sometimes(bound.schema):
             undecided = _Undecided(bound, device)
             if bound.reusable:
-                _keep(self._undecided, key, undecided)
+                keep(self._undecided, key, undecided)
             return undecided(bound.tensors)
         if bound.schema.shim is None:
             return in_pytorch.call(bound, device)
         primitive = ATen(bound.schema.name, bound.text, device)
         arrange = _arranger(bound)
         if bound.reusable:
-            _keep(self._plans, key, (primitive, arrange))
-        results = _run(primitive, bound.tensors)
+            keep(self._plans, key, (primitive, arrange))
+        results = launch(primitive, bound.tensors)
         return arrange(results) if arrange else results
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
@@ -143,50 +140,18 @@ class Operator(_mindspore.CompiledAsMethod):
             raise RuntimeError(f"{label(bound.schema.name)} works in PyNative mode only: {reason}")
         floating = precision.listed_dtypes(bound)
         if not floating:
-            return _expression(bound, self.wants_cpu)
+            return expression(bound, self.wants_cpu)
         if product is None:
             if len(floating) == 1:  # casts change no shape: what is wrong is found here
-                _expression(bound, self.wants_cpu)
+                expression(bound, self.wants_cpu)
             lines = users_lines() if len(floating) > 1 else ""
             return Call(precision.with_product, [self._graph_call, Part((0,)), Part((1,)), lines])
         bound.tensors = precision.cast_in_graph(bound, product.dtype)
         try:
-            return _expression(bound, self.wants_cpu)
+            return expression(bound, self.wants_cpu)
         except Exception as error:
             error.args = (f"{error}{lines}",)
             raise
-
-
-def _expression(bound: Bound, wants_cpu: bool) -> Any:
-    """What stands in a graph for a bound call: its primitive, or its alias's, with the results arranged."""
-    op, text = bound.schema, bound.text
-    specs = tuple((tensor.shape, dtypes.to_torch(tensor.dtype)) for tensor in bound.tensors)
-    if data_dependent.reason(op, text, specs):
-        device = devices.place(op, on_cpu=True)
-        call = _primitive_call(Unsized, op.name, text, device, bound.tensors)
-        count = len(infer_unknown(op.name, text, device, specs, infer_on_data))
-        return arrange(op.name, text, tuple(Item(call, i) for i in range(count)))
-    device = devices.place(op, wants_cpu)
-    results = infer_unknown(op.name, text, device, specs)
-    check_dtypes(op.name, text, device, specs)
-    known = all(size >= 0 for shape, _ in specs for size in shape)
-    part = composite.find(op.name, text, device, specs) if known else None
-    if part is not None:
-        call = _primitive_call(ATen, part.name, part.text, device, [bound.tensors[i] for i in part.inputs])
-        return call if part.result is None else Item(call, part.result)
-    call = _primitive_call(ATen, op.name, text, device, bound.tensors)
-    return arrange(op.name, text, tuple(Item(call, i) for i in range(len(results)))) if op.nested else call
-
-
-def _primitive_call(kind: Any, name: str, text: str, device: str, tensors: list[Any]) -> Call:
-    """The call of an overload's primitive in a graph."""
-    return Call(graph_primitive(kind, name, text, device, dtypes.names(x.dtype for x in tensors)), tensors)
-
-
-def _keep(plans: dict[Any, Any], key: Any, plan: Any) -> None:
-    if len(plans) >= _MAX_PLANS:
-        plans.clear()
-    plans[key] = plan
 
 
 class _Undecided:
@@ -208,7 +173,7 @@ class _Undecided:
         if data_dependent.reason(self.schema, self.text, inputs):
             return self._call_eagerly(tensors)
         try:
-            results = _run(self.primitive, tensors)
+            results = launch(self.primitive, tensors)
         except RuntimeError:
             self._call_eagerly(tensors)  # PyTorch raises an IndexError for some of what kernels refuse
             raise
@@ -216,33 +181,6 @@ class _Undecided:
 
     def _call_eagerly(self, tensors: list[Any]) -> Any:
         return in_pytorch.call(Bound(self.schema, tensors, self.text, True), self.device)
-
-
-def _run(primitive: ATen, tensors: Sequence[Any]) -> Any:
-    """Call a primitive; while MindSpore records for a gradient, its alias if it has one."""
-    if not (primitive.composite and _mindspore.is_recording()):
-        return run(primitive, tensors)
-    tensors = direct.cast(tensors, primitive.amp_name, primitive.kept)
-    key = tuple([(x.shape, x.dtype) for x in tensors])
-    if key not in primitive.aliases:
-        _keep(primitive.aliases, key, _alias(primitive, key))
-    part = primitive.aliases[key]
-    if part is None:
-        return run(primitive, tensors)
-    inner, inputs, result = part
-    results = run(inner, [tensors[i] for i in inputs])
-    return results if result is None else results[result]
-
-
-def _alias(primitive: ATen, key: tuple[Any, ...]) -> Any:
-    specs = tuple((shape, dtypes.to_torch(dtype)) for shape, dtype in key)
-    device = primitive.aten_device
-    part = composite.find(primitive.aten_op, primitive.text, device, specs)
-    if part is None:
-        return None
-    inner = ATen(part.name, part.text, device)
-    inner.amp_name = ""  # mixed precision has seen the composite
-    return inner, part.inputs, part.result
 
 
 def _key(values: Any, tensors: list[Any]) -> Any:

@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -28,9 +29,9 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ways: list[str] = []
     run_primitive, possible = _mindspore.run_primitive, direct.possible
 
-    def by_primitive(*args: object) -> object:
+    def by_primitive(primitive: Any, tensors: Any) -> Any:
         ways.append("primitive")
-        return run_primitive(*args)
+        return run_primitive(primitive, tensors)
 
     def by_either() -> bool:
         ways.append("direct" if possible() else "other")

@@ -235,13 +235,13 @@ def gradients_computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
 
     def counting(primitive: Any, tensors: Any) -> Any:
-        results = run(primitive, tensors)
+        results = launch(primitive, tensors)
         if not isinstance(primitive, ATen):
             counts.append(len(results))
         return results
 
-    run = differentiate.run
-    monkeypatch.setattr(differentiate, "run", counting)
+    launch = differentiate.launch
+    monkeypatch.setattr(differentiate, "launch", counting)
     return counts
 
 

@@ -70,7 +70,11 @@ def _infer_ranks(
 
 
 def _infer_with_lengths(
-    infer: Infer, name: str, text: Text, device: str, inputs: tuple[Spec, ...],
+    infer: Infer,
+    name: str,
+    text: Text,
+    device: str,
+    inputs: tuple[Spec, ...],
 ) -> tuple[Spec, ...]:
     """The results where arguments are sizes that only the run tells.
 

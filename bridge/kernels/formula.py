@@ -29,7 +29,7 @@ from bridge.op.encoding import Slot, Text
 from bridge.op.schema import label, schema
 from bridge.op.table import packets
 from bridge.primitive.aten import ATen
-from bridge.primitive.kernel import run
+from bridge.primitive.kernel import launch
 
 Gradient = str | Callable[..., Any] | None
 
@@ -256,7 +256,7 @@ class Formula(_Bprop):
         if not self._primitives:
             self._primitives = [ATen(name, text, self.device) for name, text, _ in self.steps]
         for primitive, (_, _, places) in zip(self._primitives, self.steps, strict=True):
-            given = run(primitive, [pool[place] for place in places])
+            given = launch(primitive, [pool[place] for place in places])
             found += given if isinstance(given, (tuple, list)) else [given]
         gradients = tuple(
             found[source] if source >= 0 else ops.zeros_like(x) for x, source in zip(inputs, self.sources, strict=True)

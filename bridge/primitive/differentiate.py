@@ -16,7 +16,7 @@ from bridge.op.schema import GradientKind, label, schema
 from bridge.op.table import SHARED, SHIMS
 from bridge.primitive import level
 from bridge.primitive.graph_calls import Call, Item, graph_call
-from bridge.primitive.kernel import Kernel, graph_primitive, run
+from bridge.primitive.kernel import Kernel, graph_primitive, launch
 from bridge.primitive.level import Level
 
 
@@ -170,7 +170,7 @@ class Differentiate(_mindspore.CompiledAsMethod):
             primitive = self._primitives.get(key)
             if primitive is None:
                 primitive = self._primitives[key] = self._primitive(len(cotangents), len(tensors), asked)
-            found = run(primitive, tensors)
+            found = launch(primitive, tensors)
         results = [None if i < 0 else found[i] for i in wanted]
         results[self.first : self.first] = [None] * (self.last - self.first)
         return tuple(results)

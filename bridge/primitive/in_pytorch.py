@@ -22,7 +22,7 @@ from bridge.op.encoding import Text
 from bridge.op.schema import GradientKind, Schema, label
 from bridge.primitive import direct, precision
 from bridge.primitive.aten import Shaped
-from bridge.primitive.kernel import run
+from bridge.primitive.kernel import launch
 from bridge.primitive.tensors import from_torch, torch_view
 
 
@@ -121,7 +121,7 @@ def _undifferentiable(value: Any, refuse: _Refuse, inputs: list[ms.Tensor]) -> A
 def _compute_again(name: str, text: Text, device: str, tensors: list[ms.Tensor], results: Any) -> Any:
     """The results once more, as those of a primitive, in MindSpore's memory."""
     specs = tuple((tuple(tensor.shape), tensor.dtype) for tensor in flat(results))
-    found = iter(run(Shaped(name, text, device, len(tensors), specs), tensors))
+    found = iter(launch(Shaped(name, text, device, len(tensors), specs), tensors))
 
     def replaced(value: Any) -> Any:
         if isinstance(value, torch.Tensor):

@@ -17,7 +17,7 @@ from bridge.op.devices import LIBRARIES
 from bridge.op.schema import label
 from bridge.primitive import bprops, direct
 
-_MAX_INFERRED = 4096
+_MAX_KEPT = 4096
 
 
 def _element_type(dtype: Any) -> Any:
@@ -32,7 +32,7 @@ def _element_type(dtype: Any) -> Any:
 _one_at_a_time = threading.RLock()
 
 
-def run(primitive: Kernel, tensors: Sequence[Any]) -> Any:
+def launch(primitive: Kernel, tensors: Sequence[Any]) -> Any:
     """Call a primitive in PyNative mode."""
     with _one_at_a_time:
         if primitive.has_direct and direct.possible():
@@ -40,6 +40,13 @@ def run(primitive: Kernel, tensors: Sequence[Any]) -> Any:
             if results is not None:
                 return results
         return _mindspore.run_primitive(primitive, tensors)
+
+
+def keep(found: dict[Any, Any], key: Any, value: Any) -> None:
+    """Remember a value, and forget all others where they have become too many."""
+    if len(found) >= _MAX_KEPT:
+        found.clear()
+    found[key] = value
 
 
 def _unused(*_: Any) -> None:
@@ -117,9 +124,8 @@ class Kernel(ops.Custom):
         key = tuple([(*x["shape"], _element_type(x["dtype"])) for x in inputs])
         result = self._inferred.get(key)
         if result is None:
-            if len(self._inferred) >= _MAX_INFERRED:
-                self._inferred.clear()
-            result = self._inferred[key] = self._infer(key)
+            result = self._infer(key)
+            keep(self._inferred, key, result)
         return result
 
     def _infer(self, key: tuple[Any, ...]) -> dict[str, Any]:
@@ -138,7 +144,7 @@ class Kernel(ops.Custom):
         raise NotImplementedError
 
 
-@functools.lru_cache(maxsize=_MAX_INFERRED)
+@functools.lru_cache(maxsize=_MAX_KEPT)
 def graph_primitive(kind: type[Kernel], *args: Any) -> Kernel:
     """The one primitive of graph mode with these arguments: MindSpore compiles the gradient of equal calls once."""
     return kind(*args)
