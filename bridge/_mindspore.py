@@ -6,13 +6,18 @@ were seen in 2.8, 2.9 and 2.10.
 
 from __future__ import annotations
 
+import functools
+import gc
 import importlib
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
+from mindspore import nn
 from mindspore._c_expression.typing import TensorType as TensorType  # a tensor's type, as inference returns it
 from mindspore.ops.primitive import _pynative_executor, _run_op
 from mindspore.ops.primitive import jit_context as jit_context  # what a graph that is being traced holds, or None
+from mindspore.train import amp
 
 # Whether PyNative mode records operators for a gradient.
 is_recording: Callable[[], bool] = _pynative_executor.grad_flag
@@ -68,6 +73,40 @@ def after_set_seed(call: Callable[[], None]) -> None:
         call()
 
     seeds._reset_op_seed = reset
+
+
+class _AutoLevels:
+    """Whether any network in the process has the level "auto" of `mindspore.amp`.
+
+    In a graph nothing else tells whether the level is in force but a trial operator, which costs milliseconds a call.
+    `auto_mixed_precision` makes a strategy for each network of that level, and leaves it on the network.
+    """
+
+    def __init__(self) -> None:
+        self._make, self._made = amp.create_amp_strategy, False
+        amp.create_amp_strategy = self._note
+        self._looked = False
+
+    def _note(self, *args: Any) -> Any:
+        self._made = True
+        return self._make(*args)
+
+    def exist(self) -> bool:
+        if not self._looked:  # for those made before
+            self._looked = True
+            self._made = self._made or gc.get_freeze_count() > 0 or any(map(_has_amp_strategy, gc.get_objects()))
+        return self._made
+
+
+def _has_amp_strategy(value: Any) -> bool:
+    # A proxy of something that is gone would raise an error if it were asked for its class.
+    return issubclass(type(value), (nn.Cell, FunctionType)) and vars(value).get("amp_strategy") is not None
+
+
+@functools.cache
+def auto_levels() -> _AutoLevels:
+    """The one of the process; it watches from its first call on."""
+    return _AutoLevels()
 
 
 def seed_of(generator: Any) -> int:

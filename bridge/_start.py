@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from bridge import seeds
+from bridge import _mindspore, seeds
 from bridge.infer import strides
 from bridge.op import devices
 from bridge.op.table import SHARED, SHIMS
@@ -15,15 +15,17 @@ from bridge.primitive import direct, graph_shapes
 def start() -> None:
     """Make the process ready for calls, once.
 
-    It loads the libraries, lets their kernels ask Python for shapes, and makes MindSpore's seeds PyTorch's too. With
-    MindSpore's device a CPU, it has MindSpore do its own work on the thread that calls. The first call of a CUDA kernel
-    also gives PyTorch's allocator MindSpore's memory (ms_ext/cuda/allocator.cu).
+    It loads the libraries, lets their kernels ask Python for shapes, makes MindSpore's seeds PyTorch's too, and notes
+    from then on whether a network of `mindspore.amp`'s level "auto" is made. With MindSpore's device a CPU, it has
+    MindSpore do its own work on the thread that calls. The first call of a CUDA kernel also gives PyTorch's allocator
+    MindSpore's memory (ms_ext/cuda/allocator.cu).
     """
     shared = devices.load(SHARED["CPU"])
     graph_shapes.install(shared)
     strides.install(shared)
     devices.load(SHIMS["CPU"])
     seeds.follow_mindspore()
+    _mindspore.auto_levels()
 
 
 def manual_seed(seed: int) -> None:

@@ -139,7 +139,7 @@ class Operator(_mindspore.CompiledAsMethod):
         if reason:
             raise RuntimeError(f"{label(bound.schema.name)} works in PyNative mode only: {reason}")
         floating = precision.listed_dtypes(bound)
-        if not floating:
+        if not floating or not _mindspore.auto_levels().exist():
             return expression(bound, self.wants_cpu)
         if product is None:
             if len(floating) == 1:  # casts change no shape: what is wrong is found here

@@ -1,6 +1,8 @@
 """Random operators: their draws follow the seeds, are PyTorch's, and no two are one."""
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -60,7 +62,7 @@ SEEDS = {
     "bridge.manual_seed": bridge.manual_seed,
     "mindspore.set_seed": ms.set_seed,
     "mindspore.manual_seed": ms.manual_seed,
-    "default_generator": ms.default_generator.manual_seed,
+    "default_generator": lambda number: ms.default_generator.manual_seed(number),
 }
 
 
@@ -249,3 +251,68 @@ def test_dropout_keeps_about_half_and_scales_it() -> None:
     result = aten.dropout(ms.Tensor(np.ones(10000, np.float32)), 0.5, True).asnumpy()
     assert set(np.unique(result)) == {0.0, 2.0}
     assert 4500 < np.count_nonzero(result) < 5500  # ten standard deviations (50) around the mean
+
+
+SEEDED_BEFORE = """
+import mindspore as ms
+import torch
+{first}
+import bridge
+from bridge import aten
+state = torch.get_rng_state()
+{then}
+assert torch.equal(torch.get_rng_state(), state) or {torch_seeded}, "nothing changes before the first call"
+drawn = aten.rand([3]).asnumpy()
+torch.manual_seed({expected})
+assert (drawn == torch.rand([3]).numpy()).all()
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "expected"),
+    [
+        ("", "ms.set_seed(4)", 4),
+        ("ms.set_seed(4)", "", 4),
+        ("", "ms.manual_seed(4)", 4),
+        ("ms.set_seed(4)", "ms.manual_seed(5)", 5),
+        ("", "ms.set_seed(4); torch.manual_seed(6)", 6),
+    ],
+)
+def test_the_first_call_draws_from_the_seed_that_was_set_before(first: str, then: str, expected: int) -> None:
+    program = SEEDED_BEFORE.format(first=first, then=then, expected=expected, torch_seeded="torch" in then)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+RECOMPUTED_AT_ONCE = """
+import mindspore as ms
+from mindspore import nn
+from bridge import aten
+
+
+class Block(nn.Cell):
+    def construct(self, x):
+        return aten.dropout(x, 0.5, True) * x
+
+
+ms.set_seed(1)
+x = ms.Tensor([1.0] * 64)
+block = Block()
+block.recompute()
+outputs = []
+
+
+def loss(x):
+    out = block(x)
+    outputs.append(out)
+    return out.sum()
+
+
+gradient = ms.grad(loss)(x).asnumpy()
+assert ((outputs[0].asnumpy() != 0) == (gradient != 0)).all(), "the gradient drew again"
+"""
+
+
+def test_recompute_of_the_first_call_draws_what_it_drew() -> None:
+    done = subprocess.run([sys.executable, "-c", RECOMPUTED_AT_ONCE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

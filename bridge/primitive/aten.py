@@ -39,7 +39,7 @@ class ATen(Kernel):
         self.amp_name = precision.amp_name(op)
         self.kept = precision.kept(op, text)
         self.composite = op.gradient is GradientKind.COMPOSITE
-        self.aliases: dict[Any, Any] = {}  # by shapes and dtypes, for a composite (bridge/operator.py)
+        self.replacements: dict[Any, Any] = {}  # of a composite, by shapes and dtypes
         inputs = text.inputs - text.redraws
         for key, value in op.attributes(text).items():
             self.add_prim_attr(key, value)
