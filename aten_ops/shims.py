@@ -46,10 +46,10 @@ SUPPLIED = {
     "Device": "c.device()",
     "Device?": "c.device()",
 }
-# Overloads whose CUDA shim calls a kernel past PyTorch's function (ms_ext/cuda_kernels.h).
+# Overloads whose CUDA shim calls a kernel past PyTorch's function (ms_ext/cuda/cuda_kernels.h).
 CUDA_KERNELS = {"_softmax", "native_layer_norm", "softmax.int", "sort", "sort.stable"}
 
-HEADERS = {"CPU": "shim.h", "CUDA": "cuda_kernels.h"}  # what declares all that a shim calls but the ATen function
+HEADERS = {"CPU": "shim.h", "CUDA": "cuda/cuda_kernels.h"}  # what declares all that a shim calls but the ATen function
 # The compiler takes as long for the headers as for 150 shims: few files, and two for two cores.
 FILES = 2
 

@@ -1,0 +1,36 @@
+// MindSpore's queues, each with a thread that takes what is in it.
+#pragma once
+
+#include <thread>
+
+#include "actor/actormgr.h"
+#include "include/runtime/pipeline/pipeline.h"
+#include "mindspore/module/python_object.h"
+
+namespace ms_ext::pynative {
+
+template <typename Queue>
+void wait(const Queue &queue) {
+  if (queue->CanPush()) {  // not on a thread that is itself behind that queue
+    // Wait() spins without a pause, and so may keep the other thread from the core that it needs.
+    while (!queue->Empty()) std::this_thread::yield();
+  }
+  queue->Wait();  // throws what failed there
+}
+
+// After each part of an operator of MindSpore's, its threads for kernels look 300,000 times for another before they
+// sleep, and keep a core from PyTorch's threads meanwhile. MindSpore does this after each graph.
+inline void stop_spinning() {
+  auto *threads = mindspore::ActorMgr::GetActorMgrRef()->GetActorThreadPool();
+  if (threads != nullptr) threads->SetSpinCountMinValue();
+}
+
+// See bridge/direct.py.
+inline void leave_queues() {
+  const py::gil_scoped_release released;  // tasks that wait there may need the GIL
+  auto &pipeline = mindspore::runtime::Pipeline::Get();
+  pipeline.WaitAll();
+  pipeline.DisablePipeline();
+}
+
+}  // namespace ms_ext::pynative
