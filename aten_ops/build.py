@@ -188,7 +188,7 @@ def _pynative_module(objects: pathlib.Path) -> list[str]:
     ]
     missing = MS_EXT / "mindspore" / "missing"  # what MindSpore's headers include, and its wheels lack
     built = []
-    for source in sorted((MS_EXT / "mindspore" / "module").glob("*.cpp")):
+    for source in sorted((MS_EXT / "mindspore" / "python").glob("*.cpp")):
         built.append(objects / "pynative" / f"{source.stem}.o")
         lines += [
             f"build {built[-1]}: compile {source} | toolchain",

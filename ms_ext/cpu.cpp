@@ -41,7 +41,7 @@ int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const ch
 }  // namespace ms_ext
 
 // For a kernel whose results have no memory yet: runs it on the inputs, and passes each result to `take` with `to`, in
-// order (mindspore/module/data_dependent.cpp).
+// order (mindspore/python/data_dependent.cpp).
 extern "C" void ms_ext_evaluate(int ninputs, void **params, int *ndims, int64_t **shapes, const char **dtypes,
                                 void *extra,
                                 void (*take)(void *to, int ndim, const int64_t *shape, const void *data, size_t bytes),

@@ -54,7 +54,7 @@ int launch_cuda(int nparam, void **params, int *ndims, int64_t **shapes, const c
 
 extern "C" {
 
-// Fills memory with zeros, in the order of the stream (mindspore/module/zeros.h).
+// Fills memory with zeros, in the order of the stream (mindspore/python/zeros.h).
 void ms_ext_zero(void *data, size_t bytes, void *stream) {
   const auto cuda_stream = static_cast<cudaStream_t>(stream);
   const c10::cuda::CUDAGuard guard(ms_ext::device_of(cuda_stream, 1, &data));

@@ -9,9 +9,9 @@
 #include "include/pynative/backward/function.h"
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
 #include "include/runtime/pipeline/pipeline.h"
-#include "mindspore/module/inference.h"
-#include "mindspore/module/python_object.h"
-#include "mindspore/module/zeros.h"
+#include "mindspore/python/inference.h"
+#include "mindspore/python/python_object.h"
+#include "mindspore/python/zeros.h"
 
 namespace ms_ext::pynative {
 

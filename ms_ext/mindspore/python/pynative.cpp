@@ -1,14 +1,14 @@
 // The Python module _pynative. Compiled, like all in this folder, with MindSpore's headers and string ABI.
-#include "mindspore/module/graph_call.h"
-#include "mindspore/module/kernel.h"
-#include "mindspore/module/mixed_precision.h"
-#include "mindspore/module/queues.h"
+#include "mindspore/python/graph_call.h"
+#include "mindspore/python/kernel.h"
+#include "mindspore/python/mixed_precision.h"
+#include "mindspore/python/queues.h"
 
 using ms_ext::pynative::Kernel;
 
 PYBIND11_MODULE(_pynative, module) {
   define_graph_call(module);
-  module.def("leave_queues", &ms_ext::pynative::leave_queues);
+  module.def("leave_queues", &ms_ext::leave_queues);
   module.def("cast", &ms_ext::pynative::cast);
   module.def("has_mixed_precision", &ms_ext::pynative::has_mixed_precision);
   py::class_<Kernel>(module, "Kernel")

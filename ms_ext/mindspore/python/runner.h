@@ -11,9 +11,9 @@
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
 #include "include/runtime/hardware_abstract/device_context/device_context.h"
 #include "include/runtime/utils/runtime_conf/runtime_conf.h"
-#include "mindspore/module/dtype.h"
-#include "mindspore/module/opened_shim.h"
-#include "mindspore/module/python_object.h"
+#include "mindspore/python/dtype.h"
+#include "mindspore/python/opened_shim.h"
+#include "mindspore/python/python_object.h"
 
 namespace ms_ext::pynative {
 

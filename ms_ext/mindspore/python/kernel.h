@@ -9,13 +9,13 @@
 
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
 #include "include/utils/pynative/grad_state.h"
-#include "mindspore/module/inference.h"
-#include "mindspore/module/mixed_precision.h"
-#include "mindspore/module/opened_shim.h"
-#include "mindspore/module/python_object.h"
-#include "mindspore/module/queues.h"
-#include "mindspore/module/record.h"
-#include "mindspore/module/runner.h"
+#include "mindspore/python/inference.h"
+#include "mindspore/python/mixed_precision.h"
+#include "mindspore/python/opened_shim.h"
+#include "mindspore/python/python_object.h"
+#include "mindspore/python/queues.h"
+#include "mindspore/python/record.h"
+#include "mindspore/python/runner.h"
 
 namespace ms_ext::pynative {
 
@@ -60,12 +60,7 @@ class Kernel {
   // MindSpore's own operators are taken up by one thread, and run by another. They come before this one.
   void wait_for(const std::vector<ms::Tensor> &inputs) const {
     const py::gil_scoped_release released;
-    const auto &pipeline = mindspore::runtime::Pipeline::Get();
-    wait(pipeline.frontend_stage());
-    if (shim_->at_once) {
-      wait(pipeline.backend_stage());
-      stop_spinning();
-    }
+    wait_for_mindspore(shim_->at_once);
     for (const ms::Tensor &input : inputs) input.ConvertStubNodeToTensor();
   }
 

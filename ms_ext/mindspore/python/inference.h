@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
-#include "mindspore/module/dtype.h"
-#include "mindspore/module/python_object.h"
+#include "mindspore/python/dtype.h"
+#include "mindspore/python/python_object.h"
 
 namespace ms_ext::pynative {
+
+using mindspore::TypeId;
 
 struct Spec {
   TypeId dtype;

@@ -2,7 +2,7 @@
 //
 // A function of Python plans it from all that is known of the arguments, and gives an expression
 // (bridge/graph_calls.py); this makes the few nodes that it says.
-#include "mindspore/module/graph_call.h"
+#include "mindspore/python/graph_call.h"
 
 #include <memory>
 #include <sstream>
@@ -15,7 +15,7 @@
 #include "ir/func_graph.h"
 #include "ir/meta_func_graph.h"
 #include "ir/primitive.h"
-#include "mindspore/module/python_object.h"
+#include "mindspore/python/python_object.h"
 #include "pybind11/stl.h"
 #include "utils/log_adapter.h"
 

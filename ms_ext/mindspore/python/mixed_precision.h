@@ -10,7 +10,7 @@
 #include "include/pynative/utils/pynative_execute.h"
 #include "include/utils/amp.h"
 #include "include/utils/pynative/grad_state.h"
-#include "mindspore/module/python_object.h"
+#include "mindspore/python/python_object.h"
 
 namespace ms_ext::pynative {
 

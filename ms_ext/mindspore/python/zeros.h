@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
-#include "mindspore/module/dtype.h"
+#include "mindspore/python/dtype.h"
 
 namespace ms_ext::pynative {
 
