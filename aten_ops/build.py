@@ -43,7 +43,8 @@ MINDSPORE_INCLUDES = (
 GXX_FLAGS = " --param ggc-min-heapsize=600000 -Wno-stringop-overflow"
 # What users' kernels are compiled with: the public headers, and the one of a room that these include.
 HEADERS = (*sorted(header.name for header in MS_EXT.glob("*.h")), "mindspore/aot_extra.h")
-GENERATED_FILES = ("operators.json", "holders.json", "aten.pyi", "bprops.py")
+# What is generated besides C++, by its folder in the package.
+GENERATED_FILES = {".": ("operators.json", "holders.json", "aten.pyi"), "primitive": ("bprops.py",)}
 
 
 def _digest(*parts: str) -> str:
@@ -231,7 +232,10 @@ def build(destination: pathlib.Path, jobs: int = 2) -> None:
         compile_libraries(generated, objects, jobs, not reason, WRITTEN_BY_HAND)
         generating.result()
     libraries = compile_libraries(generated, objects, jobs, not reason)
-    for folder, files in (("lib", libraries), (".", [generated / name for name in GENERATED_FILES])):
+    for folder, files in (
+        ("lib", libraries),
+        *((folder, [generated / name for name in names]) for folder, names in GENERATED_FILES.items()),
+    ):
         for file in files:
             _copy(file, destination / folder / file.name)
     for header in HEADERS:

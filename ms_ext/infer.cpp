@@ -9,7 +9,8 @@
 namespace ms_ext {
 namespace {
 
-// The inference in bridge/graph.py. It reports each output with ms_ext_add_shape, or an error with ms_ext_set_error.
+// The inference in bridge/primitive/graph_shapes.py. It reports each output with ms_ext_add_shape, or an error with
+// ms_ext_set_error.
 using Infer = void (*)(const char *op, const char *args, const char *device, const char *dtypes, const int *ndims,
                        int64_t **shapes, void *inferred);
 std::atomic<Infer> infer_in_python = nullptr;

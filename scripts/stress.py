@@ -70,9 +70,11 @@ class Caller:
         import numpy as np
         import torch
 
-        from bridge import aten, dtypes
-        from bridge.eager import from_torch
-        from bridge.schema import packets, schema
+        from bridge import aten
+        from bridge.op import dtypes
+        from bridge.op.schema import schema
+        from bridge.op.table import packets
+        from bridge.primitive.tensors import from_torch
 
         self.seed = seed
         self.aten, self.ms, self.np, self.torch, self.schema = aten, ms, np, torch, schema

@@ -14,7 +14,7 @@ import mindspore as ms
 import pytest
 
 import bridge
-from bridge import devices
+from bridge.op import devices
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

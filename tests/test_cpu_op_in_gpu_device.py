@@ -15,7 +15,7 @@ import torch
 from mindspore import ops
 
 from bridge import aten
-from bridge.schema import schema
+from bridge.op.schema import schema
 
 A = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 B = np.random.default_rng(1).standard_normal((6, 5)).astype(np.float32)

@@ -17,8 +17,9 @@ import torch
 from mindspore.ops.primitive import _pynative_executor
 
 import bridge
-from bridge import aten, dtypes
-from bridge.eager import from_torch, torch_view
+from bridge import aten
+from bridge.op import dtypes
+from bridge.primitive.tensors import from_torch, torch_view
 
 Call = Callable[..., Any]
 

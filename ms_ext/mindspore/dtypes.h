@@ -1,4 +1,4 @@
-// The dtypes that MindSpore and ATen share, in four columns: MindSpore's name, which bridge/dtypes.py reads too; its
+// The dtypes that MindSpore and ATen share, in four columns: MindSpore's name, which bridge/op/dtypes.py reads too; its
 // TypeId, without kNumberType; ATen's ScalarType; the bytes of an element. float32 is looked up most, and the first.
 #pragma once
 

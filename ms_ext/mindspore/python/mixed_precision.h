@@ -79,7 +79,7 @@ class MixedPrecision {
       std::make_shared<mindspore::pynative::PyboostOpRunInfo>();
 };
 
-// The tensors as a kernel with that name and those inputs to keep would take them. See bridge/direct.py.
+// The tensors as a kernel with that name and those inputs to keep would take them. See bridge/primitive/direct.py.
 inline std::vector<ms::Tensor> cast(std::vector<ms::Tensor> tensors, const std::string &amp_name,
                                     const std::vector<size_t> &kept) {
   {

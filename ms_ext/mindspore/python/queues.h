@@ -31,7 +31,7 @@ inline void wait_for_mindspore(bool run) {
   if (threads != nullptr) threads->SetSpinCountMinValue();
 }
 
-// See bridge/direct.py.
+// See bridge/primitive/direct.py.
 inline void leave_queues() {
   const pybind11::gil_scoped_release released;  // tasks that wait there may need the GIL
   auto &pipeline = mindspore::runtime::Pipeline::Get();
