@@ -1,4 +1,6 @@
-"""What ms_ext/cuda/virtual_table.h relies on: PyTorch's CUDA allocators have the functions of their interface, no more."""
+"""PyTorch's CUDA allocators have the virtual functions of their interface, which ms_ext/cuda/virtual_table.h copies: no
+more.
+"""
 
 from __future__ import annotations
 
