@@ -1,7 +1,7 @@
 """Writes the backward shims: the overload's own node of PyTorch's autograd, filled and applied.
 
 `ms_ext/backward.h` shows one. An overload whose formula needs something that is not in the tables below is left to
-PyTorch's engine over a recomputation (ms_ext/gradient.cpp), which differentiates everything.
+PyTorch's engine over a recomputation (ms_ext/gradient/gradient.cpp), which differentiates everything.
 """
 from __future__ import annotations
 

@@ -25,11 +25,12 @@ import torch
 from .versions import BUILT_WITH
 
 ROOT = pathlib.Path(__file__).parent.parent
+MS_EXT = ROOT / "ms_ext"
 TORCH = pathlib.Path(torch.__file__).parent
 CUDA = pathlib.Path("/usr/local/cuda")  # where its toolkit is unless CUDA_HOME says otherwise
 # Found without importing it, which takes seconds.
 MINDSPORE = pathlib.Path(str(importlib.metadata.distribution("mindspore").locate_file("mindspore")))
-MINDSPORES_ABI = ("aot_extra.cpp", "launch_error.cpp")  # these talk to MindSpore with C++ strings, in its old ABI
+MINDSPORES_ABI = " -D_GLIBCXX_USE_CXX11_ABI=0"  # the old one, for what talks to MindSpore with C++ strings
 # By its file: where g++ falls back to its static one, the process has two, and numbers in error messages end it.
 CXX_LIBRARY = "-l:libstdc++.so.6"
 MINDSPORE_INCLUDES = (
@@ -37,8 +38,11 @@ MINDSPORE_INCLUDES = (
     "mindspore/core/include", "mindspore/core/mindrt/include", "mindspore/core/mindrt", "mindspore/ops",
     "mindspore/ops/include", "mindspore/ops/kernel/include", "mindspore/ccsrc", "mindspore/ccsrc/include",
 )  # fmt: skip
-# g++ looks for garbage from 128 MB on, which takes it a sixth of the time and finds little.
-GXX_FLAGS = " --param ggc-min-heapsize=600000"
+# g++ looks for garbage from 128 MB on, which takes it a sixth of the time and finds little. It also warns of a write
+# past PyTorch's undefined tensor that is none; PyTorch's own build switches that warning off too.
+GXX_FLAGS = " --param ggc-min-heapsize=600000 -Wno-stringop-overflow"
+# What users' kernels are compiled with: the public headers, and the one of a room that these include.
+HEADERS = (*sorted(header.name for header in MS_EXT.glob("*.h")), "mindspore/aot_extra.h")
 # What is generated besides C++, by its folder in the package.
 GENERATED_FILES = {".": ("operators.json", "holders.json", "aten.pyi"), "primitive": ("bprops.py",)}
 
@@ -116,10 +120,10 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
     includes = (TORCH / "include", TORCH / "include" / "torch" / "csrc" / "api" / "include")
     lines = [
         f"cxx = {compiler}",
-        f"includes = -I{ROOT / 'ms_ext'} {' '.join(f'-isystem {folder}' for folder in includes)}",
+        f"includes = -I{MS_EXT} {' '.join(f'-isystem {folder}' for folder in includes)}",
         "flags = -std=c++20 -O1 -fPIC -Wall",
         "rule compile",
-        f"  command = $cxx -x c++{gxx_flags} $flags $includes -MD -MF $out.d -c $in -o $out",
+        f"  command = $cxx -x c++ $flags{gxx_flags} $includes -MD -MF $out.d -c $in -o $out",
         "  depfile = $out.d",
         "  deps = gcc",
         "  description = compile $name",
@@ -132,28 +136,32 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
     def library(name: str, sources: list[pathlib.Path], libraries: str, needs: str = "", flags: str = "") -> None:
         built = []
         for source in sources:
-            target = objects / name.removesuffix(".so") / f"{source.stem}.o"
+            target = objects / name.removesuffix(".so") / f"{_name(source)}.o"
             built.append(str(target))
-            abi = " -D_GLIBCXX_USE_CXX11_ABI=0" if source.name in MINDSPORES_ABI else ""
+            abi = MINDSPORES_ABI if source.parent == MS_EXT / "mindspore" else ""
             lines.extend((f"build {target}: compile {source} | toolchain", f"  flags = $flags{flags}{abi}"))
-            lines.append(f"  name = {source.name}")
+            lines.append(f"  name = {_name(source)}")
         lines.append(f"build {objects / name}: link {' '.join(built)}{f' | {objects / needs}' if needs else ''}")
         lines.extend([f"  libraries = {libraries}", f"  soname = {name}"])
 
-    ms_ext = ROOT / "ms_ext"
     complete = "-Wl,--no-undefined"
-    for_mindspore = [ms_ext / name for name in ("pynative.cpp", "data_dependent.cpp", "graph_call.cpp")]
-    library("libms_ext.so", sorted(set(ms_ext.glob("*.cpp")) - set(for_mindspore)), complete)
-    lines.extend(_pynative_module(for_mindspore, objects))  # the longest to compile come first
+    rooms = (MS_EXT, MS_EXT / "gradient", MS_EXT / "mindspore")
+    library("libms_ext.so", [source for room in rooms for source in sorted(room.glob("*.cpp"))], complete)
+    lines.extend(_pynative_module(objects))  # the longest to compile come first
     library("libaten_cpu.so", sorted(generated.glob("*.cpp")), f"-lms_ext {complete}", "libms_ext.so")
     if with_cuda:
         flags = "".join([" -DMS_EXT_CUDA", *(f" -isystem {folder}" for folder in cuda_headers())])
         cuda = "-lms_ext -ltorch_cuda -lc10_cuda"  # which bring the CUDA runtime
-        sources = [*sorted(ms_ext.glob("*.cu")), ms_ext / "gradient.cpp"]
+        sources = [*sorted((MS_EXT / "cuda").glob("*.cu")), MS_EXT / "gradient" / "gradient.cpp"]
         library("libms_ext_cuda.so", sources, cuda, "libms_ext.so", flags)
         shims = sorted(generated.glob("*.cu"))
         library("libaten_cuda.so", shims, f"-lms_ext_cuda {cuda}", "libms_ext_cuda.so", flags)
     return "\n".join(lines) + "\n"
+
+
+def _name(source: pathlib.Path) -> str:
+    """With the room that it has in ms_ext/: files of two rooms may be called the same."""
+    return str(source.relative_to(MS_EXT)) if source.is_relative_to(MS_EXT) else source.name
 
 
 def _pybind_abi() -> str:
@@ -165,10 +173,9 @@ def _pybind_abi() -> str:
     return found[1].decode()
 
 
-def _pynative_module(sources: list[pathlib.Path], objects: pathlib.Path) -> list[str]:
+def _pynative_module(objects: pathlib.Path) -> list[str]:
     """A Python module against MindSpore, by the headers and libraries that its CustomOpBuilder uses."""
     include = MINDSPORE / "include"
-    ms_ext = sources[0].parent
     folders = [MINDSPORE, include, *(include / folder for folder in MINDSPORE_INCLUDES), sysconfig.get_path("include")]
     libraries = (
         "common", "core", "frontend", "hardware_abstract", "ms_backend", "pynative", "pyboost", "runtime_pipeline",
@@ -180,13 +187,15 @@ def _pynative_module(sources: list[pathlib.Path], objects: pathlib.Path) -> list
         + " ".join(f"-lmindspore_{name}" for name in libraries),
         "  description = link _pynative.so",
     ]
-    built = [objects / "pynative" / f"{source.stem}.o" for source in sources]
-    for source, target in zip(sources, built, strict=True):
+    missing = MS_EXT / "mindspore" / "missing"  # what MindSpore's headers include, and its wheels lack
+    built = []
+    for source in sorted((MS_EXT / "mindspore" / "python").glob("*.cpp")):
+        built.append(objects / "pynative" / f"{source.stem}.o")
         lines += [
-            f"build {target}: compile {source} | toolchain",
-            f"  name = {source.name}",
-            f"  includes = -I{ms_ext} -I{ms_ext / 'mindspore'} {' '.join(f'-isystem {f}' for f in folders)}",
-            "  flags = -std=c++17 -O2 -fPIC -w -D_GLIBCXX_USE_CXX11_ABI=0 -DENABLE_FAST_HASH_TABLE=1 "
+            f"build {built[-1]}: compile {source} | toolchain",
+            f"  name = {_name(source)}",
+            f"  includes = -I{MS_EXT} -I{missing} {' '.join(f'-isystem {f}' for f in folders)}",
+            f"  flags = -std=c++17 -O2 -fPIC -w{MINDSPORES_ABI} -DENABLE_FAST_HASH_TABLE=1 "
             f"-DPYBIND11_BUILD_ABI='\"{_pybind_abi()}\"'",
         ]
     return [*lines, f"build {objects / '_pynative.so'}: module {' '.join(map(str, built))}"]
@@ -225,17 +234,21 @@ def build(destination: pathlib.Path, jobs: int = 2) -> None:
     libraries = compile_libraries(generated, objects, jobs, not reason)
     for folder, files in (
         ("lib", libraries),
-        ("include", sorted((ROOT / "ms_ext").glob("*.h"))),
         *((folder, [generated / name for name in names]) for folder, names in GENERATED_FILES.items()),
     ):
-        (destination / folder).mkdir(parents=True, exist_ok=True)
         for file in files:
-            target = destination / folder / file.name
-            if not target.exists() or _version(target) != _version(file):
-                fresh = target.with_name(f"{target.name}.new")
-                shutil.copy2(file, fresh)
-                os.replace(fresh, target)  # a process that has the old one open keeps it
+            _copy(file, destination / folder / file.name)
+    for header in HEADERS:
+        _copy(MS_EXT / header, destination / "include" / header)
     _write_if_changed(destination / BUILT_WITH, importlib.metadata.version("torch"))
+
+
+def _copy(file: pathlib.Path, target: pathlib.Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.exists() or _version(target) != _version(file):
+        fresh = target.with_name(f"{target.name}.new")
+        shutil.copy2(file, fresh)
+        os.replace(fresh, target)  # a process that has the old one open keeps it
 
 
 def _version(file: pathlib.Path) -> tuple[int, int]:

@@ -28,7 +28,7 @@ class Fact(enum.Enum):
     ON_HOST = "on_host"
     """It has no CUDA shim."""
     OWN_CUDA_KERNEL = "own_cuda_kernel"
-    """Its CUDA shim calls a function of ms_ext/cuda_kernels.h."""
+    """Its CUDA shim calls a function of ms_ext/cuda/cuda_kernels.h."""
     # For the bridge, in the table that the generator writes.
     WRITES_ARGUMENTS = "writes_arguments"
     """Graphs keep its order and run it even if nobody uses its results."""

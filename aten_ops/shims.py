@@ -47,7 +47,7 @@ SUPPLIED = {
     "Device": "c.device()",
     "Device?": "c.device()",
 }
-HEADERS = {"CPU": "shim.h", "CUDA": "cuda_kernels.h"}  # what declares all that a shim calls but the ATen function
+HEADERS = {"CPU": "shim.h", "CUDA": "cuda/cuda_kernels.h"}  # what declares all that a shim calls but the ATen function
 # The compiler takes as long for the headers as for 150 shims: few files, and two for two cores.
 FILES = 2
 

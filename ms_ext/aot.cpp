@@ -3,7 +3,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "launch_error.h"
+#include "mindspore/launch_error.h"
 #include "ms_ext.h"
 #include "shim.h"
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "infer.h"
+#include "prebuilt.h"
 
 namespace ms_ext {
 

@@ -25,7 +25,6 @@
 #include <torch/csrc/autograd/generated/Functions.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
-#include "layouts.h"
 #include "shim.h"
 
 namespace ms_ext {
@@ -43,7 +42,7 @@ struct Saved {
   std::string call;  // the name and the overload's own text
 
   // The inputs of the kernel are the overload's tensors, its results if they are passed, and their gradients.
-  // Results are in the strides that PyTorch's kernel gives them (layouts.h).
+  // Results are in the strides that PyTorch's kernel gives them (gradient/layouts.h).
   at::Tensor result(const Call &c, size_t i) const;
   std::vector<at::Tensor> all_results(const Call &c) const;
   torch::autograd::variable_list gradients(const Call &c) const;
@@ -64,7 +63,8 @@ auto own(Node *node) {
 // Where the edges of a node lead: it only has to be there for the node to compute the gradient.
 const torch::autograd::Edge &sink();
 
-// The part of Backward that does not depend on the node's class, in backward.cpp: there are hundreds to compile.
+// The part of Backward that does not depend on the node's class, in gradient/backward.cpp: there are hundreds to
+// compile.
 class BackwardBase {
  public:
   void save(torch::autograd::SavedVariable &field, const at::Tensor &tensor);

@@ -21,6 +21,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "prebuilt.h"
 #include "shim.h"
 
 namespace ms_ext {

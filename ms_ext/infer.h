@@ -26,7 +26,3 @@ Result infer(int *ndims, int64_t **shapes, void *extra) {
 }
 
 }  // namespace ms_ext
-
-// The schema that a kernel was built for, by which bridge.kernels knows a library that was built before.
-#define MS_EXT_SCHEMA(op, text) \
-  extern "C" const char *aten_##op##Schema() { return text; }

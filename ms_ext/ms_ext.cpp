@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "mindspore/dtypes.h"
+
 namespace ms_ext {
 namespace {
 
@@ -15,38 +17,33 @@ struct NamedType {
   c10::ScalarType type;
 };
 
-// MindSpore's dtypes that ATen has too. MindSpore writes float8 without the underscore, and has
-// "float", "int" and "uint" for the 32-bit ones.
-// float32 comes first because it is looked up most.
-constexpr NamedType kTypes[] = {
-    {"float32", c10::kFloat},
+#define MS_EXT_NAMED(name, id, type, size) {name, c10::k##type},
+constexpr NamedType kTypes[] = {MS_EXT_DTYPES(MS_EXT_NAMED)};
+#undef MS_EXT_NAMED
+
+// MindSpore's other names for some of them, and float8, which it writes without the underscore.
+constexpr NamedType kMoreTypes[] = {
     {"float", c10::kFloat},
-    {"float64", c10::kDouble},
-    {"float16", c10::kHalf},
-    {"bfloat16", c10::kBFloat16},
-    {"int64", c10::kLong},
-    {"int32", c10::kInt},
     {"int", c10::kInt},
-    {"int16", c10::kShort},
-    {"int8", c10::kChar},
-    {"uint8", c10::kByte},
-    {"bool", c10::kBool},
-    {"complex64", c10::kComplexFloat},
-    {"complex128", c10::kComplexDouble},
-    {"uint16", c10::kUInt16},
-    {"uint32", c10::kUInt32},
     {"uint", c10::kUInt32},
-    {"uint64", c10::kUInt64},
     {"float8_e4m3fn", c10::kFloat8_e4m3fn},
     {"float8_e5m2", c10::kFloat8_e5m2},
     {"float8e4m3fn", c10::kFloat8_e4m3fn},
     {"float8e5m2", c10::kFloat8_e5m2},
 };
 
+#define MS_EXT_SAME_SIZE(name, id, type, size) \
+  static_assert(sizeof(c10::impl::ScalarTypeToCPPTypeT<c10::k##type>) == size);
+MS_EXT_DTYPES(MS_EXT_SAME_SIZE)
+#undef MS_EXT_SAME_SIZE
+
 }  // namespace
 
 c10::ScalarType scalar_type(const char *name) {
   for (const auto &entry : kTypes) {
+    if (entry.name == name) return entry.type;
+  }
+  for (const auto &entry : kMoreTypes) {
     if (entry.name == name) return entry.type;
   }
   throw std::invalid_argument("ATen has no dtype for MindSpore's '" + std::string(name) + "'");

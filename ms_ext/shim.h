@@ -11,6 +11,8 @@
 //   MS_EXT_CPU_SHIM(leaky_relu)
 #pragma once
 
+#include <c10/util/FunctionRef.h>
+
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,10 +20,10 @@
 #include <utility>
 #include <vector>
 
-#include "aot_extra.h"
 #include "arguments.h"
 #include "donation.h"
 #include "infer.h"
+#include "mindspore/aot_extra.h"
 #include "ms_ext.h"
 
 namespace c10 {
@@ -107,7 +109,7 @@ class Views {
 // One kernel: the decoded arguments of an overload, and what its launches leave for the next.
 class Kernel : public KernelData {
  public:
-  Kernel();  // in shim.cpp, like the destructor: there are thousands of kernels to compile
+  Kernel();  // in kernel.cpp, like the destructor: there are thousands of kernels to compile
   ~Kernel() override;
   virtual void operator()(Call &call) const = 0;
   int inputs = 0;
@@ -176,7 +178,12 @@ MS_EXT_ONCE Kernel *make_kernel(Arguments &arguments) {
 void launch(c10::Device device, int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,
             void *extra);
 
-// What a shim hands its launch to: with the CPU's floating-point mode, or on MindSpore's CUDA stream (cuda.cu).
+// The part of it that every device and purpose shares: calls `run` with the kernel and views of its parameters.
+void on_views(c10::Device device, int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,
+              void *extra, c10::function_ref<void(const Kernel &, Call &)> run);
+
+// What a shim hands its launch to: with the CPU's floating-point mode (cpu.cpp), or on MindSpore's CUDA stream
+// (cuda/launch.cu).
 int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream, void *extra);
 int launch_cuda(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream,
                 void *extra);

@@ -51,7 +51,7 @@ def test_every_cuda_shim_is_written_and_compiles(operators: list[model.Operator]
 
 def test_the_kernels_that_shims_call_past_the_function_are_in_pytorch(tmp_path: pathlib.Path) -> None:
     built = tmp_path / "kernels.o"
-    assert errors(ROOT / "ms_ext" / "cuda_kernels.cu", "-c", "-o", str(built)) == ""
+    assert errors(ROOT / "ms_ext" / "cuda" / "cuda_kernels.cu", "-c", "-o", str(built)) == ""
     wanted = {name for name in symbols("--undefined-only", built) if name.startswith(("_ZN2at", "_ZNK2at"))}
     for kernel in ("LayerNormKernel", "sort_stub"):
         assert any(kernel in name for name in wanted)
@@ -66,16 +66,16 @@ def symbols(*arguments: str | pathlib.Path) -> set[str]:
 
 def test_the_sources_that_need_no_cuda_compile() -> None:
     for name in ("row_softmax.cu", "row_sort.cu"):
-        assert errors(ROOT / "ms_ext" / name) == ""
+        assert errors(ROOT / "ms_ext" / "cuda" / name) == ""
 
 
 @pytest.mark.skipif(not build.cuda_headers(), reason="it needs CUDA's own headers, which the CUDA toolkit brings")
-@pytest.mark.parametrize("name", ["cuda.cu", "device_code.cu"])
+@pytest.mark.parametrize("name", ["launch.cu", "allocator.cu", "device_code.cu"])
 def test_the_launch_compiles(name: str) -> None:
     # A CPU build of PyTorch comes without the header that says how its CUDA part was configured.
     headers = [part for folder in build.cuda_headers() for part in ("-isystem", str(folder))]
     flags = ["-fsyntax-only", "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE", *headers]
-    assert errors(ROOT / "ms_ext" / name, *flags) == ""
+    assert errors(ROOT / "ms_ext" / "cuda" / name, *flags) == ""
 
 
 def test_cuda_headers_are_the_toolkits_or_pips(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:

@@ -1,4 +1,4 @@
-"""On GPU, the kernels for long rows (ms_ext/row_kernels.h) give PyTorch's bits, and run where they should.
+"""On GPU, the kernels for long rows (ms_ext/cuda/row_kernels.h) give PyTorch's bits, and run where they should.
 
     pytest tests/test_gpu_rows.py --device GPU
 """

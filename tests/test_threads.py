@@ -149,7 +149,7 @@ def layer_norm(x: ms.Tensor) -> ms.Tensor:
 
 
 def graphs_leave_no_threads() -> None:
-    """With more threads than cores, OpenMP would put them to sleep after each parallel loop (ms_ext/shim.cpp)."""
+    """With more threads than cores, OpenMP would put them to sleep after each parallel loop (ms_ext/cpu.cpp)."""
     torch.set_num_threads(2)
     torch.layer_norm(torch.tensor(DATA), [16])  # PyTorch's kernel is such a loop: its threads are there from here on
     for _ in range(3):

@@ -24,7 +24,7 @@ from bridge.primitive.level import parse as parse_level
 class Registered(Schema):
     """An operator that somebody registered with PyTorch.
 
-    Its kernel is `ms_ext/gradient.cpp` at level 0, a call through PyTorch's dispatcher.
+    Its kernel is `ms_ext/gradient/gradient.cpp` at level 0, a call through PyTorch's dispatcher.
 
     Args:
         name: the full name, as in "ns::name.overload".

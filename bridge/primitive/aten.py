@@ -74,8 +74,8 @@ class Shaped(Kernel):
 
 
 class Unsized(Kernel):
-    """An overload whose results' shapes depend on the data, in graph mode: ms_ext/data_dependent.cpp tells them after
-    each launch.
+    """An overload whose results' shapes depend on the data, in graph mode:
+    ms_ext/mindspore/python/data_dependent.cpp tells them after each launch.
 
     Args:
         name, text, device, input_dtypes: see Kernel. The device is the CPU.

@@ -1,7 +1,8 @@
 """The short way of a call: past MindSpore's primitives, in PyNative mode.
 
-A primitive asks Python for shapes, and waits where MindSpore's own operators and it take turns. ms_ext/pynative.cpp
-hands the same shim, and what differentiates it, to MindSpore's interfaces in C++ instead.
+A primitive asks Python for shapes, and waits where MindSpore's own operators and it take turns.
+ms_ext/mindspore/python/kernel.h hands the same shim, and what differentiates it, to MindSpore's interfaces in C++
+instead.
 """
 
 from __future__ import annotations

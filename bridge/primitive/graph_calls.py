@@ -2,8 +2,9 @@
 
 MindSpore compiles Python by evaluating every function, and every step of a loop, as a graph of its own, which takes
 milliseconds each. So a call has one step to compile, a `graph_call`: MindSpore passes all that is known of the
-arguments to a plan, and ms_ext/graph_call.cpp makes the nodes of the expression that the plan gives. An expression is
-an argument or a part of one, a Call, an Item of a call's results, a tuple of expressions, or a constant.
+arguments to a plan, and ms_ext/mindspore/python/graph_call.cpp makes the nodes of the expression that the plan gives.
+An expression is an argument or a part of one, a Call, an Item of a call's results, a tuple of expressions, or a
+constant.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What gradient primitives compute: the `bprop` of an ATen primitive is a primitive too, of any order.
 
-`ms_ext/gradient.cpp` has the kernel. A gradient of level n takes the inputs of level n - 1 and a cotangent for each of
-its outputs, and gives the gradients of its floating and complex inputs; level 0 is the operator.
+`ms_ext/gradient/gradient.cpp` has the kernel. A gradient of level n takes the inputs of level n - 1 and a cotangent for
+each of its outputs, and gives the gradients of its floating and complex inputs; level 0 is the operator.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Level:
     or nothing if all have."""
 
     def kernel_text(self, inputs: int) -> str:
-        """The argument text of the kernel (ms_ext/gradient.cpp)."""
+        """The argument text of the kernel (ms_ext/gradient/gradient.cpp)."""
         return "".join(map(encode, (self.name, list(self.asked), self.outputs, inputs))) + self.text
 
 

@@ -1,6 +1,7 @@
 """Mixed precision: what `Cell.to_float` and `mindspore.amp` have to know of an operator.
 
-`ms_ext/pynative.cpp` asks MindSpore what they want of the operator that runs, and casts its inputs.
+`ms_ext/mindspore/python/mixed_precision.h` asks MindSpore what they want of the operator that runs, and casts its
+inputs.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "arguments.h"
+#include "cuda/virtual_table.h"
 #include "donation.h"
 #include "ms_ext.h"
 
@@ -388,6 +389,54 @@ void scratch_takes_an_outputs_memory_once() {
   EXPECT(donated(others, outputs, function) == std::vector<bool>{false});
 }
 
+// As PyTorch's allocators: an interface of several levels, and a class that implements it.
+struct Interface {
+  virtual ~Interface() = default;
+  virtual int allocate(int size) = 0;
+  virtual int copy(int size) const { return size; }
+};
+struct DeviceInterface : Interface {
+  virtual std::string name() = 0;
+  virtual int last(int size) = 0;
+};
+struct Implementation : DeviceInterface {
+  explicit Implementation(bool *deleted) : deleted(deleted) {}
+  ~Implementation() override { *deleted = true; }
+  int allocate(int size) override { return size + 1; }
+  std::string name() override { return "implementation"; }
+  int last(int size) override { return allocate(size) + size; }
+  bool *deleted;
+};
+
+void virtual_functions_are_counted() {
+  EXPECT(ms_ext::slot_of(&Interface::allocate) == 2);  // a virtual destructor takes two places
+  EXPECT(ms_ext::slot_of(&DeviceInterface::last) == 5);
+  EXPECT(ms_ext::count_virtual_functions<Interface>() == 4);
+  EXPECT(ms_ext::count_virtual_functions<DeviceInterface>() == 6);
+}
+
+using Allocate = int (*)(Interface *self, int size);
+Allocate original = nullptr;
+
+// Other functions are told from the replaced one, and the other object of the class from this one.
+void one_virtual_function_of_one_object_is_replaced() {
+  bool deleted = false;
+  bool other_deleted = false;
+  DeviceInterface *object = new Implementation(&deleted);
+  DeviceInterface *other = new Implementation(&other_deleted);
+  const Allocate replacement = [](Interface *self, int size) { return 100 * original(self, size); };
+  ms_ext::replace_virtual_function(object, ms_ext::slot_of(&Interface::allocate), replacement, original);
+  EXPECT(object->allocate(1) == 200);
+  EXPECT(object->copy(7) == 7);
+  EXPECT(object->name() == "implementation");
+  EXPECT(object->last(3) == 403);  // which calls allocate
+  EXPECT(dynamic_cast<Implementation *>(object) != nullptr);
+  EXPECT(other->allocate(1) == 2);
+  delete object;
+  EXPECT(deleted && !other_deleted);
+  delete other;
+}
+
 }  // namespace
 
 int main() {
@@ -415,6 +464,8 @@ int main() {
       TEST(broken_text_throws),
       TEST(results_land_in_the_outputs_memory),
       TEST(scratch_takes_an_outputs_memory_once),
+      TEST(virtual_functions_are_counted),
+      TEST(one_virtual_function_of_one_object_is_replaced),
 #undef TEST
   };
   for (const auto &[name, test] : tests) {

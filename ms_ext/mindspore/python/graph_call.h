@@ -1,4 +1,4 @@
-// Defines the Python class GraphCall (graph_call.cpp).
+// Defines the Python class GraphCall, and graph_location (graph_call.cpp).
 #pragma once
 
 #include "pybind11/pybind11.h"

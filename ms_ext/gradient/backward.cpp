@@ -3,7 +3,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <stdexcept>
+#include "gradient/differentiable.h"
+#include "gradient/layouts.h"
 
 namespace ms_ext {
 
@@ -39,8 +40,7 @@ variable_list Saved::gradients(const Call &c) const {
   for (size_t i = 0; i < given.size(); ++i) {
     // Autograd numbers only the results that it tracks.
     if (i < differentiable.size() && differentiable[i] == '0') continue;
-    const bool has_gradient = at::isFloatingType(given[i].scalar_type()) || given[i].is_complex();
-    gradients.push_back(has_gradient ? given[i] : at::Tensor());
+    gradients.push_back(is_differentiable(given[i]) ? given[i] : at::Tensor());
   }
   return gradients;
 }
@@ -107,8 +107,7 @@ void BackwardBase::save(c10::OptionalArray<c10::SymInt> &field, const std::optio
 }
 
 bool BackwardBase::gives_gradient(size_t input) const {
-  const at::ScalarType type = c_.inputs()[input].scalar_type();
-  return (at::isFloatingType(type) || at::isComplexType(type)) && (saved_.asked.empty() || saved_.asked[input] == '1');
+  return is_differentiable(c_.inputs()[input]) && (saved_.asked.empty() || saved_.asked[input] == '1');
 }
 
 void BackwardBase::wants(const at::Tensor &input) {

@@ -4,7 +4,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
 
-#include "device_code.h"
+#include "cuda/device_code.h"
 
 namespace ms_ext {
 namespace {

@@ -1,11 +1,11 @@
 // What MindSpore asks for the graph of a call, while it compiles one that has the call in it.
 //
 // A function of Python plans it from all that is known of the arguments, and gives an expression
-// (bridge/primitive/graph_calls.py); this makes the few nodes that it says. Compiled, like pynative.cpp, with MindSpore's headers
-// and string ABI.
-#include "graph_call.h"
+// (bridge/primitive/graph_calls.py); this makes the few nodes that it says.
+#include "mindspore/python/graph_call.h"
 
 #include <memory>
+#include <sstream>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -15,7 +15,9 @@
 #include "ir/func_graph.h"
 #include "ir/meta_func_graph.h"
 #include "ir/primitive.h"
+#include "mindspore/python/python_object.h"
 #include "pybind11/stl.h"
+#include "utils/log_adapter.h"
 
 namespace mindspore::parse {
 // Of MindSpore's compiler, in a header that its wheels lack: a Python object as a constant of a graph.
@@ -132,17 +134,6 @@ class GraphCall final : public mindspore::MetaFuncGraph {
   GraphCall(const std::string &name, py::object plan) : MetaFuncGraph(name), plan_(std::move(plan)) {}
   MS_DECLARE_PARENT(GraphCall, MetaFuncGraph)
 
-  GraphCall(const GraphCall &) = delete;
-  GraphCall &operator=(const GraphCall &) = delete;
-  ~GraphCall() override {
-    if (!Py_IsInitialized() || _Py_IsFinalizing()) {
-      plan_.release();  // nobody gets the GIL any more
-      return;
-    }
-    const py::gil_scoped_acquire gil;
-    plan_ = py::object();
-  }
-
   // What the plan raises gets the user's line from MindSpore.
   FuncGraphPtr GenerateFuncGraph(const abstract::AbstractBasePtrList &arguments) override {
     const py::gil_scoped_acquire gil;
@@ -152,18 +143,27 @@ class GraphCall final : public mindspore::MetaFuncGraph {
       known.append(described(argument, py::make_tuple(known.size())));
       graph->add_parameter();
     }
-    const py::object expression = plan_(*known);
+    const py::object expression = (*plan_)(*known);
     graph->set_output(Nodes(graph).of(expression));
     return graph;
   }
 
  private:
-  py::object plan_;
+  ms_ext::pynative::PythonObject plan_;
 };
+
+// See bridge/primitive/direct.py.
+std::string graph_location() {
+  std::ostringstream location;
+  const auto &provider = mindspore::LogWriter::GetTraceProvider();
+  if (provider) provider(location, false);
+  return location.str();
+}
 
 }  // namespace
 
 void define_graph_call(py::module &module) {
   py::class_<GraphCall, mindspore::MetaFuncGraph, std::shared_ptr<GraphCall>>(module, "GraphCall")
       .def(py::init<const std::string &, py::object>());
+  module.def("graph_location", &graph_location);
 }

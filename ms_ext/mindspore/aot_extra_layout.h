@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "aot_extra.h"
+#include "mindspore/aot_extra.h"
 
 namespace ms_ext {
 

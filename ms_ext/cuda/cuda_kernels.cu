@@ -9,8 +9,8 @@
 #include <ATen/ops/softmax.h>
 #include <c10/util/accumulate.h>
 
-#include "cuda_kernels.h"
-#include "row_kernels.h"
+#include "cuda/cuda_kernels.h"
+#include "cuda/row_kernels.h"
 
 namespace ms_ext::cuda_kernels {
 

@@ -1,5 +1,5 @@
 // Compiled with MindSpore's string ABI, like aot_extra.cpp: it calls into MindSpore with a C++ stream.
-#include "launch_error.h"
+#include "mindspore/launch_error.h"
 
 #include <dlfcn.h>
 

@@ -1,5 +1,5 @@
-#include "device_code.h"
-#include "row_kernels.h"
+#include "cuda/device_code.h"
+#include "cuda/row_kernels.h"
 
 namespace ms_ext::row_kernels {
 namespace {

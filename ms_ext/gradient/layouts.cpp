@@ -1,4 +1,4 @@
-#include "layouts.h"
+#include "gradient/layouts.h"
 
 #include <ATen/ops/empty_strided.h>
 

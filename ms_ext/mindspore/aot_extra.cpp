@@ -1,7 +1,7 @@
 // Compiled with -D_GLIBCXX_USE_CXX11_ABI=0, MindSpore's string ABI; see aot_extra.h.
-#include "aot_extra.h"
+#include "mindspore/aot_extra.h"
 
-#include "aot_extra_layout.h"
+#include "mindspore/aot_extra_layout.h"
 
 namespace {
 

@@ -2,7 +2,6 @@
 // after each launch, as MindSpore's own NonZero does.
 //
 // For a Custom primitive MindSpore makes a kernel of its own class, unless one is registered under its uniq_name.
-// Compiled with MindSpore's headers and string ABI, as pynative.cpp.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -12,18 +11,18 @@
 #include <string>
 #include <vector>
 
-#include "aot_extra_layout.h"
 #include "include/runtime/hardware_abstract/device_context/device_context.h"
 #include "include/runtime/hardware_abstract/device_context/device_context_manager.h"
 #include "include/runtime/hardware_abstract/kernel_base/ms_factory.h"
 #include "kernel/cpu/cpu_kernel.h"
+#include "mindspore/aot_extra_layout.h"
 
 namespace {
 
 using mindspore::kernel::KernelTensor;
 using KernelTensors = std::vector<KernelTensor *>;
 
-// See shim.h and gradient.cpp.
+// Of cpu.cpp, and of the shim in gradient/gradient.cpp.
 using Take = void (*)(void *to, int ndim, const int64_t *shape, const void *data, size_t bytes);
 using Evaluate = void (*)(int ninputs, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *extra,
                           Take take, void *to);

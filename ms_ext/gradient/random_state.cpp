@@ -1,4 +1,4 @@
-#include "random_state.h"
+#include "gradient/random_state.h"
 
 #include <ATen/Context.h>
 

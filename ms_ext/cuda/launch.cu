@@ -1,0 +1,73 @@
+// Launches on MindSpore's CUDA stream, as cpu.cpp on a CPU. Host code alone: ATen brings the kernels.
+#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <exception>
+#include <optional>
+
+#include "cuda/allocator.h"
+#include "mindspore/launch_error.h"
+#include "shim.h"
+
+namespace ms_ext {
+namespace {
+
+// The device of a stream, which is that of the data in it. A thread launches on the same stream again and again.
+c10::Device device_of(cudaStream_t stream, int nparam, void **params) {
+  struct Known {
+    cudaStream_t stream;
+    c10::Device device;
+  };
+  thread_local std::optional<Known> known;
+  if (known && known->stream == stream) return known->device;
+  for (int i = 0; i < nparam; ++i) {
+    if (params[i] == nullptr) continue;  // empty
+    const c10::Device device = at::detail::getCUDAHooks().getDeviceFromPtr(params[i]);
+    if (stream != nullptr) known = Known{stream, device};  // each device has a null stream
+    return device;
+  }
+  return {c10::kCUDA, c10::cuda::current_device()};
+}
+
+}  // namespace
+
+int launch_cuda(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream,
+                void *extra) {
+  try {
+    accept_offers();
+    const auto cuda_stream = static_cast<cudaStream_t>(stream);
+    const c10::Device device = device_of(cuda_stream, nparam, params);
+    const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromExternal(cuda_stream, device.index()));
+    launch(device, nparam, params, ndims, shapes, dtypes, extra);
+  } catch (const std::exception &error) {
+    ms_ext_explain(error.what());
+    throw;
+  }
+  return 0;
+}
+
+}  // namespace ms_ext
+
+extern "C" {
+
+// Fills memory with zeros, in the order of the stream (mindspore/python/zeros.h).
+void ms_ext_zero(void *data, size_t bytes, void *stream) {
+  const auto cuda_stream = static_cast<cudaStream_t>(stream);
+  const c10::cuda::CUDAGuard guard(ms_ext::device_of(cuda_stream, 1, &data));
+  C10_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, cuda_stream));
+}
+
+// The device of some memory: -1 if it is the host's.
+int ms_ext_device_of(void *data) {
+  try {
+    return at::detail::getCUDAHooks().getDeviceFromPtr(data).index();
+  } catch (const c10::Error &) {
+    return -1;
+  }
+}
+
+}  // extern "C"

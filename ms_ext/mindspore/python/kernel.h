@@ -1,0 +1,89 @@
+// A call in PyNative mode, by MindSpore's interfaces in C++ for operators (ms::pynative::PyboostRunner) and for their
+// gradients (CppFunctionNode), which a call passes in a third of the time that a primitive takes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
+#include "include/utils/pynative/grad_state.h"
+#include "mindspore/python/inference.h"
+#include "mindspore/python/mixed_precision.h"
+#include "mindspore/python/opened_shim.h"
+#include "mindspore/python/python_object.h"
+#include "mindspore/python/queues.h"
+#include "mindspore/python/record.h"
+#include "mindspore/python/runner.h"
+
+namespace ms_ext::pynative {
+
+// A kernel as Python calls it.
+class Kernel {
+ public:
+  // Args: those of Shim; whether the result is one tensor; that of Inference; differentiate(inputs, out, dout), which
+  // is given None as `out` unless it uses the results; and for MixedPrecision, the name and which inputs to keep.
+  Kernel(const std::string &library, const std::string &function, bool on_host, bool at_once, const std::string &op,
+         const std::string &args, bool single, py::function infer, py::object differentiate, bool uses_results,
+         const std::string &amp_name, std::vector<size_t> kept)
+      : shim_(std::make_shared<Shim>(library, function, on_host, at_once, op, args)),
+        infer_(std::move(infer)),
+        bprop_(std::make_shared<Bprop>(op.find("::") == std::string::npos ? "aten." + op : op, on_host, single,
+                                       uses_results, std::move(differentiate))),
+        precision_(amp_name),
+        kept_(std::move(kept)) {}
+
+  // The results; None for inputs that only a primitive can take, or refuse.
+  py::object operator()(const py::sequence &tensors) {
+    std::vector<ms::Tensor> inputs;
+    inputs.reserve(tensors.size());
+    for (const py::handle tensor : tensors) inputs.push_back(tensor.cast<ms::Tensor>());
+    precision_.cast(inputs, kept_);
+    wait_for(inputs);
+    const Specs specs = infer_(inputs);
+    if (specs == nullptr) return py::none();
+    std::vector<ms::Tensor> outputs;
+    for (const Spec &spec : *specs) outputs.emplace_back(spec.dtype, spec.shape);
+    std::make_shared<Runner>(bprop_->name, shim_)->Run(contiguous(inputs), outputs);
+    if (mindspore::pynative::GradState::Get().RequiresGrad()) {
+      const py::gil_scoped_release released;  // the queue may be full, and its thread wait for the GIL
+      std::make_shared<Recorded>(bprop_, specs)->record(held(inputs), held(outputs));
+    }
+    if (bprop_->single) return py::cast(outputs.front());
+    py::tuple results(outputs.size());
+    for (size_t i = 0; i < outputs.size(); ++i) results[i] = py::cast(outputs[i]);
+    return results;
+  }
+
+ private:
+  // MindSpore's own operators are taken up by one thread, and run by another. They come before this one.
+  void wait_for(const std::vector<ms::Tensor> &inputs) const {
+    const py::gil_scoped_release released;
+    wait_for_mindspore(shim_->at_once);
+    for (const ms::Tensor &input : inputs) input.ConvertStubNodeToTensor();
+  }
+
+  static std::vector<ms::Tensor> contiguous(std::vector<ms::Tensor> inputs) {
+    const py::gil_scoped_release released;
+    const mindspore::kernel::pyboost::RequireGradGuard unrecorded(false);
+    for (ms::Tensor &input : inputs) {
+      if (!input.is_contiguous()) input = input.contiguous();
+    }
+    return inputs;
+  }
+
+  static mindspore::pynative::autograd::TensorPtrList held(const std::vector<ms::Tensor> &tensors) {
+    mindspore::pynative::autograd::TensorPtrList list;
+    for (const ms::Tensor &tensor : tensors) list.push_back(tensor.tensor());
+    return list;
+  }
+
+  std::shared_ptr<Shim> shim_;
+  Inference infer_;
+  std::shared_ptr<Bprop> bprop_;
+  MixedPrecision precision_;
+  std::vector<size_t> kept_;
+};
+
+}  // namespace ms_ext::pynative
