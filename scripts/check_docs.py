@@ -30,7 +30,7 @@ EXCLUDED = {
     "bash scripts/sanitize_gpu.sh": "it needs a GPU",
     "pytest tests --device GPU": "it needs a GPU",
     "python scripts/trace_gpu.py": "it needs a GPU",
-    "python scripts/conformance.py --device GPU --max-samples 3": "it needs a GPU",
+    "python -m scripts.conformance --device GPU --max-samples 3": "it needs a GPU",
     "python scripts/bench_calls.py --device GPU --quick": "it needs a GPU",
     "python scripts/train_demo.py --device GPU": "it needs a GPU",
     "python scripts/examples/NAME/run.py --device GPU": "it needs a GPU",
@@ -47,8 +47,8 @@ EXCLUDED = {
 }
 # What runs otherwise than it is written: the command, and why.
 INSTEAD = {
-    "python scripts/conformance.py": (
-        "python scripts/conformance.py --limit 20 --no-own-samples", "all of it takes many minutes"),
+    "python -m scripts.conformance": (
+        "python -m scripts.conformance --limit 20 --no-own-samples", "all of it takes many minutes"),
     "python scripts/refusals.py --changes --ops NAME": (
         "python scripts/refusals.py --changes --ops cumsum", "NAME stands for an operator"),
     "python tests/test_cpu_op.py NAME": ("python tests/test_cpu_op.py cumsum", "NAME stands for an operator"),

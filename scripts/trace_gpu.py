@@ -20,10 +20,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import bench_calls
 import mindspore as ms
 import torch
 from torch.autograd import DeviceType
+
+import bench_calls
 
 LENGTH = 20
 WAYS = ("bridge", "mindspore", "torch")

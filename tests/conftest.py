@@ -1,7 +1,7 @@
 """The tests of one device run in a process of their own: MindSpore keeps the device that it has.
 
     pytest tests                  # on CPU
-    pytest tests --device GPU     # those about the GPU, whose files have it in their names
+    pytest tests --device GPU     # those about the GPU, which are marked so
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     on_gpu = config.getoption("--device") == "GPU"
-    others = [item for item in items if ("gpu" in item.path.stem) != on_gpu]
+    others = [item for item in items if (item.get_closest_marker("gpu") is not None) != on_gpu]
     config.hook.pytest_deselected(items=others)
     items[:] = [item for item in items if item not in others]
 

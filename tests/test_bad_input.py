@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import collections
-import pathlib
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +15,8 @@ from mindspore.common.initializer import initializer
 from mindspore.ops.primitive import _pynative_executor
 
 from bridge import aten
-
-sys.path.append(str(pathlib.Path(__file__).parent.parent / "scripts"))
-import refusals
+from misuse.error_inputs import error_inputs
+from misuse.judge import ANSWERS, SAME
 
 X = ms.Tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
 Y = ms.Tensor(np.ones((4, 5), np.float32))
@@ -261,10 +258,10 @@ def test_error_is_the_same_the_second_time(
 
 
 def test_most_of_pytorchs_own_examples_of_errors_have_its_class_and_words() -> None:
-    verdicts = collections.Counter(verdict.kind for verdict in refusals.error_inputs(refusals.Judge()))
+    verdicts = collections.Counter(verdict.kind for verdict in error_inputs())
     # 513 of 565 with PyTorch 2.13. Of the others, most are refused by torch.nn.functional, which the bridge has not.
-    assert verdicts[refusals.SAME] > 0.85 * verdicts.total(), verdicts
-    assert verdicts[refusals.ANSWERS] <= 2, verdicts  # hardtanh's bounds and triplet_margin_loss's margin: the same
+    assert verdicts[SAME] > 0.85 * verdicts.total(), verdicts
+    assert verdicts[ANSWERS] <= 2, verdicts  # hardtanh's bounds and triplet_margin_loss's margin: the same
 
 
 @pytest.mark.parametrize(("call", "exception", "words"), as_parameters(AT_LAUNCH))

@@ -17,6 +17,8 @@ from mindspore import ops
 from bridge import aten
 from bridge.schema import schema
 
+pytestmark = pytest.mark.gpu
+
 A = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 B = np.random.default_rng(1).standard_normal((6, 5)).astype(np.float32)
 IMAGE = np.random.default_rng(2).standard_normal((1, 2, 6, 6)).astype(np.float32)

@@ -16,6 +16,8 @@ import torch
 import bridge
 from bridge import aten
 
+pytestmark = pytest.mark.gpu
+
 X = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
 
 

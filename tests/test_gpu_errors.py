@@ -14,6 +14,8 @@ import pytest
 
 from bridge import aten
 
+pytestmark = pytest.mark.gpu
+
 X = ms.Tensor(np.arange(12, dtype=np.float32).reshape(3, 4))
 
 

@@ -15,6 +15,8 @@ import torch
 
 from bridge import aten
 
+pytestmark = pytest.mark.gpu
+
 modes = pytest.mark.parametrize("wrap", [lambda function: function, ms.jit], ids=["PyNative", "graph"])
 
 

@@ -18,6 +18,8 @@ from mindspore import ops
 import bridge
 from bridge import aten
 
+pytestmark = pytest.mark.gpu
+
 SIZE = 2048
 ROUNDS = 1000
 

@@ -13,18 +13,17 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import bridge
 from bridge import aten
 from bridge.encoding import RANDOM_MARK, decode, encode, redraws
-
-sys.path.append(str(pathlib.Path(__file__).parent.parent / "scripts"))
-import stress
+from misuse import memory
+from misuse.random_calls import EXPECTED
+from stress import run
 
 CALLS = 1000  # scripts/stress.py makes 10,000
 
 
 def test_random_calls_end_in_a_result_or_an_ordinary_exception() -> None:
-    report = stress.run(seed=20, calls=CALLS)
+    report = run(seed=20, calls=CALLS)
     assert not report.failures, "\n".join(report.failures)
     assert sum(report.outcomes.values()) == CALLS
     assert report.outcomes["ok"] > CALLS / 4  # the generator makes enough valid calls to mean something
@@ -32,7 +31,7 @@ def test_random_calls_end_in_a_result_or_an_ordinary_exception() -> None:
 
 REPEATED_CALLS = """
 import mindspore as ms, numpy as np
-import stress
+from misuse.memory import rss
 from bridge import aten
 x = ms.Tensor(np.ones((64, 64), np.float32))
 def calls(count):
@@ -45,16 +44,17 @@ def calls(count):
         except TypeError:
             pass
 calls(1000)
-before = stress.rss()
+before = rss()
 calls(2000)
-print(stress.rss() - before)
+print(rss() - before)
 """
 
 
 def test_repeated_calls_do_not_grow_the_process() -> None:
-    path = [str(pathlib.Path(bridge.__file__).parent.parent), str(pathlib.Path(stress.__file__).parent)]
-    program = f"import sys; sys.path[:0] = {path!r}\n{REPEATED_CALLS}"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    scripts = pathlib.Path(memory.__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", REPEATED_CALLS], capture_output=True, text=True, check=False, timeout=120, cwd=scripts
+    )
     assert done.returncode == 0, done.stderr
     # 8,000 calls. An operator that kept one 64x64 tensor a call would show as 31 MiB; allocators may move by a dozen.
     assert int(done.stdout.split()[-1]) <= 16
@@ -133,5 +133,5 @@ def test_anything_may_be_passed(name: str, args: list[Any], kwargs: dict[str, An
     try:
         getattr(aten, name)(*args, **kwargs)
         ms.ops.zeros(1).asnumpy()  # waits, so that an error of the kernel shows here
-    except stress.EXPECTED as error:
+    except EXPECTED as error:
         assert "frame #0" not in str(error)
