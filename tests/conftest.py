@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import mindspore as ms
 import pytest
 
 import bridge
 from bridge import devices
+from shared import MODES
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,6 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # The generator is not installed. Last, so that an installed bridge is found before the sources here.
+    sys.path.append(str(pathlib.Path(__file__).parent.parent))
     device = config.getoption("--device")
     if device == "GPU" and not devices.has_cuda_set():
         raise pytest.UsageError("the bridge was built without the CUDA operators")
@@ -33,6 +38,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     others = [item for item in items if (item.get_closest_marker("gpu") is not None) != on_gpu]
     config.hook.pytest_deselected(items=others)
     items[:] = [item for item in items if item not in others]
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """What makes a function run in a mode."""
+    return MODES[request.param]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,9 +2,7 @@
 from __future__ import annotations
 
 import pathlib
-import sys
 
-sys.path.append(str(pathlib.Path(__file__).parent.parent / "scripts"))
 import check_docs
 
 DOCUMENT = """

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from bridge import aten
+from shared import modes
 
 pytestmark = pytest.mark.gpu
 
-modes = pytest.mark.parametrize("wrap", [lambda function: function, ms.jit], ids=["PyNative", "graph"])
 
 
 def rows(length: int) -> np.ndarray:

@@ -11,17 +11,7 @@ import torch
 
 import bridge
 from bridge import aten, primitive
-
-MODES = {"pynative": lambda function: function, "graph": ms.jit}
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    return MODES[request.param]
-
-
-def data(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+from shared import data
 
 
 def leaky_relu(op: Any, x: Any, w: Any) -> Any:  # saves an input

@@ -19,6 +19,7 @@ from mindspore.ops.primitive import _pynative_executor
 import bridge
 from bridge import aten, dtypes
 from bridge.eager import from_torch, torch_view
+from conformance.compare import flatten
 
 Call = Callable[..., Any]
 
@@ -193,10 +194,6 @@ def of_dtype(name: str) -> torch.Tensor:
     return values.to(dtype)
 
 
-def tensors(results: Any) -> list[Any]:
-    return list(results) if isinstance(results, (list, tuple)) else [results]
-
-
 def as_torch(tensor: ms.Tensor) -> torch.Tensor:
     """PyTorch's contiguous copy of a MindSpore tensor of any shared dtype."""
     tensor = tensor.contiguous()
@@ -225,13 +222,13 @@ def check_same(result: ms.Tensor, expected: torch.Tensor) -> None:
 def check(call: Callable[[ms.Tensor], Any], reference: Callable[[torch.Tensor], Any], x: ms.Tensor) -> bool:
     """Compare one call; returns whether PyTorch takes the input at all."""
     try:
-        expected = tensors(reference(as_torch(x)))
+        expected = flatten(reference(as_torch(x)))
     except (RuntimeError, TypeError, ValueError, IndexError):
         with pytest.raises((RuntimeError, TypeError, ValueError, IndexError)):
-            for result in tensors(call(x)):
+            for result in flatten(call(x)):
                 as_torch(result)
         return False
-    results = tensors(call(x))
+    results = flatten(call(x))
     assert len(results) == len(expected)
     for result, want in zip(results, expected, strict=True):
         check_same(result, want)
@@ -282,8 +279,8 @@ NOT_AS_INFERRED: dict[str, tuple[Call, list[torch.Tensor]]] = {
 @pytest.mark.parametrize("case", NOT_AS_INFERRED)
 def test_results_are_the_kernels_where_inference_is_wrong(case: str) -> None:
     call, inputs = NOT_AS_INFERRED[case]
-    results = tensors(call(aten, *map(from_torch, inputs)))
-    for result, expected in zip(results, tensors(call(torch.ops.aten, *inputs)), strict=True):
+    results = flatten(call(aten, *map(from_torch, inputs)))
+    for result, expected in zip(results, flatten(call(torch.ops.aten, *inputs)), strict=True):
         check_same(result, expected)
 
 

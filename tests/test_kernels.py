@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from bridge import aten, kernels
+from shared import modes
 
 HERE = pathlib.Path(__file__).parent
 FEATURES = HERE / "kernels" / "features.cpp"
@@ -19,7 +20,6 @@ PLAIN = HERE / "kernels" / "plain.cpp"
 LEAKY_RELU = HERE.parent / "aten_ops" / "leaky_relu.cpp"
 X = np.array([[0.5, -1.25, 3.0], [2.0, 0.125, -4.0]], np.float32)
 
-modes = pytest.mark.parametrize("wrap", [lambda function: function, ms.jit], ids=["PyNative", "graph"])
 
 
 def python_gradient(x, y, out, dout):
