@@ -21,6 +21,7 @@ from shared import MODES
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--renew-golden", action="store_true", help="write tests/golden/ anew; see test_golden.py")
     parser.addoption("--device", choices=("CPU", "GPU"), default="CPU")
 
 
