@@ -7,7 +7,7 @@ cd "$BRIDGE_ROOT"
 status=0
 ruff check . || status=1
 mypy || status=1
-mypy --allow-untyped-defs setup.py scripts/*.py scripts/{conformance,misuse}/*.py tests/*.py || status=1
+mypy --allow-untyped-defs setup.py scripts/*.py scripts/{bench,conformance,misuse,structure}/*.py tests/*.py || status=1
 clang-format --dry-run -Werror ms_ext/*.{h,cpp,cu} ms_ext/mindspore/common/*.h aten_ops/leaky_relu.cpp \
   scripts/examples/*/*.{h,cpp,cu} tests/kernels/* || status=1
 ((status == 0)) || echo "linters failed, see above" >&2

@@ -1,4 +1,4 @@
-"""What the generator writes for six operators, so that a change of the generator shows in a review as a change of shims.
+"""What the generator writes for six operators, so that a review sees what a change of it does to shims.
 
     pytest tests/test_golden.py --renew-golden   # writes tests/golden/ anew, after an intended change
 
