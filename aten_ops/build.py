@@ -39,7 +39,8 @@ MINDSPORE_INCLUDES = (
 )  # fmt: skip
 # g++ looks for garbage from 128 MB on, which takes it a sixth of the time and finds little.
 GXX_FLAGS = " --param ggc-min-heapsize=600000"
-GENERATED_FILES = ("operators.json", "holders.json", "aten.pyi", "bprops.py")
+# What is generated besides C++, by its folder in the package.
+GENERATED_FILES = {".": ("operators.json", "holders.json", "aten.pyi"), "primitive": ("bprops.py",)}
 
 
 def _digest(*parts: str) -> str:
@@ -225,7 +226,7 @@ def build(destination: pathlib.Path, jobs: int = 2) -> None:
     for folder, files in (
         ("lib", libraries),
         ("include", sorted((ROOT / "ms_ext").glob("*.h"))),
-        (".", [generated / name for name in GENERATED_FILES]),
+        *((folder, [generated / name for name in names]) for folder, names in GENERATED_FILES.items()),
     ):
         (destination / folder).mkdir(parents=True, exist_ok=True)
         for file in files:

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import functools
 import pathlib
-import re
 from dataclasses import dataclass, field
 
 import torch
 import torchgen
-import yaml
 from torchgen.api.autograd import DifferentiabilityInfo, match_differentiability_info
 from torchgen.gen import ParsedYaml, parse_native_yaml
 from torchgen.model import (
@@ -28,55 +26,7 @@ from torchgen.model import (
 from torchgen.packaged.autograd.gen_variable_type import DONT_REQUIRE_DERIVATIVE
 from torchgen.packaged.autograd.load_derivatives import load_derivatives
 
-HERE = pathlib.Path(__file__).parent
-
-# Their out= variants do not do what the functional call does, on a contiguous tensor of the right size.
-OUT_VARIANT_DIFFERS = {
-    # They resize or restride `out` on the way to the result.
-    "mse_loss", "huber_loss", "smooth_l1_loss", "soft_margin_loss", "binary_cross_entropy", "max_unpool2d",
-    # They add to what `out` held.
-    "_compute_linear_combination",
-    # They round differently, or give other values, than the functional call.
-    "fft_ihfft2", "fft_ihfftn", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "linalg_lu_solve",
-    "linalg_solve_triangular", "linear",
-    # They want their out tensors otherwise than the functional call returns them.
-    "empty",
-    # On CUDA, their out= variants are those of the CPU, want inputs that are prepared, or transform in another way.
-    "range", "_stack", "_fft_r2c", "fft_fft", "fft_ifft",
-}  # fmt: skip
-
-# The shapes of their results follow from the values of their inputs, although PyTorch does not tag them so.
-SHAPE_FROM_DATA = {
-    "where", "_unique", "tensor_split.tensor_indices_or_sections", "_pack_padded_sequence", "_pad_packed_sequence",
-    "_reshape_from_tensor", "_rowwise_prune", "nonzero_numpy",
-}  # fmt: skip
-
-# PyTorch tags them so, but in every call (_ctc_loss), or in those that bridge/data_dependent.py tells, the shapes of
-# their results follow from what is given besides.
-SHAPE_FROM_ARGUMENTS = {
-    "_ctc_loss", "index.Tensor", "linalg_lstsq", "one_hot", "repeat_interleave.Tensor",
-    "repeat_interleave.self_Tensor",
-}  # fmt: skip
-
-# Functional by their schemas, but they write to the running statistics that they are given.
-WRITES_ARGUMENTS = {
-    "batch_norm", "native_batch_norm", "_batch_norm_impl_index", "cudnn_batch_norm", "batch_norm_update_stats",
-    "instance_norm",
-}
-
-# Registered for every device, but they read and write tensors on the host: all of them, or one (`batch_sizes`,
-# `lengths`, `scalars`, `high`), where a MindSpore tensor is on the GPU like the others.
-HOST_CODE = {
-    "_foreach_addcdiv.Tensor", "_foreach_addcmul.Tensor", "_pack_padded_sequence", "_pack_padded_sequence_backward",
-    "_pad_packed_sequence", "gru.data", "lstm.data", "rnn_relu.data", "rnn_tanh.data",
-    "randint_like.Tensor_generator", "tensor_split.tensor_indices_or_sections",
-    "_autocast_to_reduced_precision", "_grid_sampler_2d_cpu_fallback", "_grid_sampler_2d_cpu_fallback_backward",
-    "_reshape_from_tensor", "_rowwise_prune", "_saturate_weight_to_fp16", "_sobol_engine_draw", "_to_cpu",
-    "fbgemm_linear_fp16_weight", "fbgemm_linear_fp16_weight_fp32_activation", "fbgemm_linear_int8_weight",
-    "fbgemm_linear_int8_weight_fp32_activation", "fbgemm_linear_quantize_weight", "fbgemm_pack_gemm_matrix_fp16",
-    "fbgemm_pack_quantized_matrix", "fbgemm_pack_quantized_matrix.KN", "_wrapped_linear_prepack",
-    "_wrapped_quantized_linear_prepacked",
-}  # fmt: skip
+from .facts import PATH, Fact, Skips, facts, stale
 
 
 @dataclass
@@ -157,34 +107,17 @@ class Operator:
         return [str(result.type) for result in self.function.func.returns]
 
 
+def _base_type_names(function: NativeFunction) -> list[str]:
+    schema = function.func
+    return [type_.name for item in [*schema.arguments.flat_all, *schema.returns] for type_ in base_types(item.type)]
+
+
 def base_types(type_: Type) -> set[BaseTy]:
     if isinstance(type_, BaseType):
         return {type_.name}
     if isinstance(type_, (ListType, OptionalType)):
         return base_types(type_.elem)
     raise TypeError(f"torchgen has a new kind of type: {type_!r}")
-
-
-class Skips:
-    """The rules of skips.yaml."""
-
-    def __init__(self, path: pathlib.Path = HERE / "skips.yaml") -> None:
-        rules = yaml.safe_load(path.read_text())
-        self.types: dict[str, str] = rules["types"]
-        self.names = [(re.compile(rule["match"]), rule["reason"]) for rule in rules["names"]]
-        self.unused = {pattern.pattern for pattern, _ in self.names}
-
-    def reason(self, function: NativeFunction) -> str:
-        schema = function.func
-        for item in [*schema.arguments.flat_all, *schema.returns]:
-            for type_ in base_types(item.type):
-                if type_.name in self.types:
-                    return self.types[type_.name]
-        for pattern, reason in self.names:
-            if pattern.fullmatch(str(schema.name)):
-                self.unused.discard(pattern.pattern)
-                return reason
-        return ""
 
 
 def has_kernel(function: NativeFunction, key: str) -> bool:
@@ -262,7 +195,7 @@ def _target(function: NativeFunction, key: str) -> NativeFunction | None:
     ms_ext/donation.h gets into MindSpore's memory."""
     if not _returns_only_tensors(function) or _has_shape_from_data(function):
         return None
-    if function.func.name.name.base in OUT_VARIANT_DIFFERS or _has_optional_results(function):
+    if Fact.OUT_DIFFERS in facts(str(function.func.name)) or _has_optional_results(function):
         return function
     if function.is_view_op:  # its *_copy variant is the one with an out= variant
         name = function.func.name
@@ -275,9 +208,9 @@ def _target(function: NativeFunction, key: str) -> NativeFunction | None:
 
 def _has_shape_from_data(function: NativeFunction) -> bool:
     """Whether the shapes of the results depend on the values of the inputs in every call."""
-    name = str(function.func.name)
-    tagged = "dynamic_output_shape" in function.tags and name not in SHAPE_FROM_ARGUMENTS
-    return tagged or name in SHAPE_FROM_DATA
+    known = facts(str(function.func.name))
+    tagged = "dynamic_output_shape" in function.tags and Fact.SHAPE_FROM_ARGUMENTS not in known
+    return tagged or Fact.SHAPE_FROM_DATA in known
 
 
 def _has_optional_results(function: NativeFunction) -> bool:
@@ -292,14 +225,20 @@ def operators(key: str) -> list[Operator]:
     for function in native_functions():
         if function.func.kind() != SchemaKind.functional:
             continue
-        operator = Operator(function, skips.reason(function), tags=set(function.tags))
-        if not operator.reason and key == "CUDA" and operator.name in HOST_CODE:
-            operator.reason = "it reads or writes tensors on the host, whatever the device"
+        name = str(function.func.name)
+        operator = Operator(function, skips.reason(name, _base_type_names(function)), tags=set(function.tags))
+        if not operator.reason and key == "CUDA":
+            operator.reason = facts(name).get(Fact.ON_HOST, "")
         if not operator.reason and not has_kernel(function, key):
             operator.reason = f"PyTorch has no {key} kernel for it"
         if not operator.reason:
             operator.target = _target(function, key)
         found.append(operator)
-    for pattern in sorted(skips.unused):
-        print(f"skips.yaml: nothing matches {pattern}")
+    refuse_stale(sorted(skips.unused) + stale(operator.name for operator in found))
     return sorted(found, key=lambda op: op.name)
+
+
+def refuse_stale(entries: list[str]) -> None:
+    """Raise ValueError if there are entries of overloads.yaml that match nothing."""
+    if entries:
+        raise ValueError(f"{PATH.name}: nothing in PyTorch {torch.__version__} matches {', '.join(entries)}")

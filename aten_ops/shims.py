@@ -8,6 +8,7 @@ from torchgen.api.types import CppSignatureGroup
 from torchgen.context import native_function_manager
 from torchgen.model import Argument, ListType, NativeFunction, SchemaKind, Variant
 
+from .facts import Fact, facts
 from .model import Operator
 
 # The closed set of argument types: schema type -> how a shim holds the decoded value. A type that is not here stops
@@ -46,9 +47,6 @@ SUPPLIED = {
     "Device": "c.device()",
     "Device?": "c.device()",
 }
-# Overloads whose CUDA shim calls a kernel past PyTorch's function (ms_ext/cuda_kernels.h).
-CUDA_KERNELS = {"_softmax", "native_layer_norm", "softmax.int", "sort", "sort.stable"}
-
 HEADERS = {"CPU": "shim.h", "CUDA": "cuda_kernels.h"}  # what declares all that a shim calls but the ATen function
 # The compiler takes as long for the headers as for 150 shims: few files, and two for two cores.
 FILES = 2
@@ -96,7 +94,7 @@ def call(target: NativeFunction) -> str:
 def statement(operator: Operator, device: str) -> str:
     """What one launch does, over the shim's members."""
     assert operator.target is not None
-    if device == "CUDA" and operator.name in CUDA_KERNELS:
+    if device == "CUDA" and Fact.OWN_CUDA_KERNEL in facts(operator.name):
         passed = [_expression(argument) for argument in operator.function.func.arguments.flat_all]
         return f"cuda_kernels::{operator.symbol}(c, {', '.join(passed)})"
     return call(operator.target) if operator.writes_out else f"c.store([&] {{ return {call(operator.target)}; }})"

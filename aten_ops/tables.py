@@ -11,7 +11,8 @@ import torch
 from torchgen.model import Argument
 
 from . import backward
-from .model import WRITES_ARGUMENTS, Operator
+from .facts import at_run_time
+from .model import Operator
 from .shims import HOLDERS
 
 # Schema type -> what a Python caller passes. SymInt is written int; lists and optionals are composed below.
@@ -50,8 +51,6 @@ def tables(cpu: list[Operator], cuda: list[Operator] | None) -> dict[str, dict[s
             row["devices"] = shims
             row["shim"] = operator.symbol if operator.target or (on_cuda and on_cuda.target) else None
             row["random"] = operator.random
-            if operator.name in WRITES_ARGUMENTS:
-                row["writes"] = True
             row["gradient"] = operator.gradient
             if operator.reason_against_gradient:
                 row["gradient_reason"] = operator.reason_against_gradient
@@ -60,6 +59,8 @@ def tables(cpu: list[Operator], cuda: list[Operator] | None) -> dict[str, dict[s
                     "uses_results": backward.uses_results(operator),
                     "tracked": backward.differentiable_results(operator),
                 }
+        if known := at_run_time(operator.name):
+            row["facts"] = known
         rows[operator.name] = row
     return rows
 

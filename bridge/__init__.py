@@ -1,19 +1,18 @@
 """PyTorch's ATen operators, callable inside MindSpore, in PyNative and graph mode.
 
-    import mindspore as ms
-    from bridge import aten
+import mindspore as ms
+from bridge import aten
 
-    x = ms.Tensor([[0.0, -0.1], [-0.2, 1.0]], ms.float32)
-    aten.leaky_relu(x, 0.01)
+x = ms.Tensor([[0.0, -0.1], [-0.2, 1.0]], ms.float32)
+aten.leaky_relu(x, 0.01)
 """
+
 from bridge import _versions
 
 _versions.check()
 
 from bridge import aten, kernels  # noqa: E402
-from bridge.random import follow_mindspore, manual_seed  # noqa: E402
-
-follow_mindspore()
+from bridge._start import manual_seed  # noqa: E402
 
 __all__ = ["aten", "kernels", "manual_seed"]
 __version__ = "0.1.0"

@@ -1,4 +1,5 @@
 """The command line: `python -m bridge coverage`."""
+
 from __future__ import annotations
 
 import argparse

@@ -3,6 +3,7 @@
 This is the one place that holds them. setup.py and pip read them here (`requirements`), and so does env.sh, which runs
 this file: it prints what scripts/run_cpu.sh installs.
 """
+
 from __future__ import annotations
 
 import pathlib
@@ -71,8 +72,10 @@ def build_problem() -> str | None:
     root, built_with = PACKAGE.parent, PACKAGE / BUILT_WITH
     how = "install it again"
     if (root / "setup.py").exists():
-        how = (f"in {root}, run `bash scripts/run_cpu.sh`, or `python setup.py build_ext --inplace` in an environment "
-               "of your own; a bridge that is installed elsewhere is found from any other folder")
+        how = (
+            f"in {root}, run `bash scripts/run_cpu.sh`, or `python setup.py build_ext --inplace` in an environment "
+            "of your own; a bridge that is installed elsewhere is found from any other folder"
+        )
     if not built_with.exists():
         return f"bridge is not built in {PACKAGE}: {how}."
     if built_with.read_text() != version("torch"):

@@ -2,10 +2,11 @@
 
 aten.pyi beside this file, generated, holds every signature.
 """
+
 from __future__ import annotations
 
+from bridge.op.table import packets, table
 from bridge.operator import Operator
-from bridge.schema import packets, table
 
 # MindSpore's compiler looks into a module's dictionary, so the operators stand there from the start.
 globals().update({name: Operator(name, tuple(overloads)) for name, overloads in packets().items()})

@@ -19,6 +19,7 @@
 The library finds PyTorch's and the bridge's by name, among what is loaded, and so holds no path. It fits the releases
 of PyTorch and of the bridge that it was built with.
 """
+
 from __future__ import annotations
 
 import pathlib

@@ -1,12 +1,15 @@
 """What the bridge covers of ATen: for each functional overload, callable or left out and why."""
+
 from __future__ import annotations
 
 import json
 from collections import Counter
 from typing import Any
 
-from bridge import data_dependent, eager
-from bridge.schema import schema, table
+from bridge.infer import data_dependent
+from bridge.op.schema import schema
+from bridge.op.table import table
+from bridge.primitive import in_pytorch
 
 
 def _row(name: str) -> dict[str, Any]:
@@ -15,7 +18,7 @@ def _row(name: str) -> dict[str, Any]:
     if "skipped" in entry:
         return {"status": "skipped", "public": public, "reason": entry["skipped"]}
     op = schema(name)
-    graph_reason = eager.without_kernel(op)
+    graph_reason = in_pytorch.without_kernel(op)
     depends = "always" if data_dependent.always(op) else "in some calls" if data_dependent.sometimes(op) else "never"
     return {
         "status": "callable",
@@ -24,7 +27,7 @@ def _row(name: str) -> dict[str, Any]:
         "graph_reason": graph_reason,
         "devices": op.devices,
         "random": op.random,
-        "gradient": op.gradient,
+        "gradient": op.gradient.value,
         "gradient_reason": op.gradient_reason,
         "data_dependent": depends,
     }
@@ -68,13 +71,17 @@ def print_report(as_json: bool, verbose: bool) -> None:
             print(f"{name:60} {row['status']:9} {row.get('reason') or _description(row)}")
         print()
     for title, totals in found["totals"].items():
-        print(f"{title}: {totals['overloads']} functional overloads, {totals['callable']} callable "
-              f"({totals['in graph mode']} of them in graph mode too)")
+        print(
+            f"{title}: {totals['overloads']} functional overloads, {totals['callable']} callable "
+            f"({totals['in graph mode']} of them in graph mode too)"
+        )
         for reason, count in totals["not in graph mode"].items():
             print(f"  {count:5}  not in graph mode: {reason}")
         kinds = totals["gradients"]
-        print(f"  gradients: {kinds['formula']} by a formula, {kinds['composite']} through their parts; "
-              f"{kinds['constant'] + kinds['none']} have none in PyTorch:")
+        print(
+            f"  gradients: {kinds['formula']} by a formula, {kinds['composite']} through their parts; "
+            f"{kinds['constant'] + kinds['none']} have none in PyTorch:"
+        )
         for reason, count in totals["without gradient"].items():
             print(f"  {count:5}  {reason}")
         print(f"  skipped: {sum(totals['skipped'].values())}")

@@ -1,23 +1,26 @@
 """The callable that users see: resolves the overload, finds the primitive and runs it, in both modes."""
+
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore.ops.primitive import _pynative_executor
 
-from bridge import alias, data_dependent, devices, direct, dtypes, eager, precision
-from bridge.arguments import Bound, resolve
-from bridge.graph_calls import Call, Item, Part, graph_call, users_lines
-from bridge.infer import check_dtypes, infer_unknown
-from bridge.primitive import ATen, Unsized, graph_primitive, run
-from bridge.results import arrange
-from bridge.schema import Schema, label, schema
-
-_MAX_PLANS = 4096
+from bridge import _mindspore
+from bridge._start import start, start_on
+from bridge.call.arguments import Bound, resolve
+from bridge.call.results import arrange
+from bridge.infer import data_dependent
+from bridge.op import devices, dtypes
+from bridge.op.schema import Schema, label, schema
+from bridge.primitive import in_pytorch, precision
+from bridge.primitive.aten import ATen
+from bridge.primitive.composite import launch
+from bridge.primitive.expression import expression
+from bridge.primitive.graph_calls import Call, Part, graph_call, users_lines
+from bridge.primitive.kernel import keep
 
 
 class _Doc:
@@ -30,7 +33,7 @@ class _Doc:
         return self.of_class if instance is None else "\n".join(op.text for op in instance.schemas)
 
 
-class Operator:
+class Operator(_mindspore.CompiledAsMethod):
     """An ATen operator by name, or one of its overloads.
 
     `aten.add` resolves its overload from the arguments as PyTorch does; `aten.add.Tensor` is that overload. On
@@ -43,9 +46,6 @@ class Operator:
     """
 
     __doc__ = _Doc(__doc__)  # type: ignore[assignment]  # the one above
-    # MindSpore's compiler takes such an object for this method of it, as Python takes it for __call__.
-    __ms_class__ = True
-    __parse_method__ = "_call_in_graph"
 
     def __init__(self, name: str, names: tuple[str, ...], wants_cpu: bool = False) -> None:
         self.name = name
@@ -93,7 +93,7 @@ class Operator:
         if plan is None:
             return self._call_unplanned(args, kwargs, key, tensors)
         primitive, arrange = plan
-        results = _run(primitive, tensors)
+        results = launch(primitive, tensors)
         return arrange(results) if arrange else results
 
     def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[Any]) -> Any:
@@ -101,18 +101,19 @@ class Operator:
             return self._undecided[key](tensors)
         bound = resolve(self.name, self.schemas, args, kwargs)
         device = devices.place(bound.schema, self.wants_cpu)
+        start_on(device)
         if data_dependent.sometimes(bound.schema):
             undecided = _Undecided(bound, device)
             if bound.reusable:
-                _keep(self._undecided, key, undecided)
+                keep(self._undecided, key, undecided)
             return undecided(bound.tensors)
         if bound.schema.shim is None:
-            return eager.call(bound, device)
+            return in_pytorch.call(bound, device)
         primitive = ATen(bound.schema.name, bound.text, device)
         arrange = _arranger(bound)
         if bound.reusable:
-            _keep(self._plans, key, (primitive, arrange))
-        results = _run(primitive, bound.tensors)
+            keep(self._plans, key, (primitive, arrange))
+        results = launch(primitive, bound.tensors)
         return arrange(results) if arrange else results
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
@@ -123,68 +124,39 @@ class Operator:
         return graph_call(self.name, self._plan_in_graph)
 
     def _plan_in_graph(self, args: list[Any], kwargs: dict[str, Any], product: Any = None, lines: str = "") -> Any:
-        """The expression of a call with these arguments (bridge/graph_calls.py).
+        """The expression of a call with these arguments (bridge/primitive/graph_calls.py).
 
-        A call whose inputs mixed precision may cast is planned again with what tells how (bridge/precision.py).
+        A call whose inputs mixed precision may cast is planned again with what tells how
+        (bridge/primitive/precision.py).
 
         Args:
             product: that, a tensor.
             lines: the user's lines, which MindSpore does not know any more then.
         """
+        start()
         bound = resolve(self.name, self.schemas, args, kwargs)
-        reason = eager.without_kernel(bound.schema)
+        reason = in_pytorch.without_kernel(bound.schema)
         if reason:
             raise RuntimeError(f"{label(bound.schema.name)} works in PyNative mode only: {reason}")
         floating = precision.listed_dtypes(bound)
         if not floating:
-            return _expression(bound, self.wants_cpu)
+            return expression(bound, self.wants_cpu)
         if product is None:
             if len(floating) == 1:  # casts change no shape: what is wrong is found here
-                _expression(bound, self.wants_cpu)
+                expression(bound, self.wants_cpu)
             lines = users_lines() if len(floating) > 1 else ""
             return Call(precision.with_product, [self._graph_call, Part((0,)), Part((1,)), lines])
         bound.tensors = precision.cast_in_graph(bound, product.dtype)
         try:
-            return _expression(bound, self.wants_cpu)
+            return expression(bound, self.wants_cpu)
         except Exception as error:
             error.args = (f"{error}{lines}",)
             raise
 
 
-def _expression(bound: Bound, wants_cpu: bool) -> Any:
-    """What stands in a graph for a bound call: its primitive, or its alias's, with the results arranged."""
-    op, text = bound.schema, bound.text
-    specs = tuple((tensor.shape, dtypes.to_torch(tensor.dtype)) for tensor in bound.tensors)
-    if data_dependent.reason(op, text, specs):
-        device = devices.place(op, on_cpu=True)
-        call = _primitive_call(Unsized, op.name, text, device, bound.tensors)
-        count = len(Unsized.infer(op.name, text, device, specs))
-        return arrange(op.name, text, tuple(Item(call, i) for i in range(count)))
-    device = devices.place(op, wants_cpu)
-    results = infer_unknown(op.name, op.kernel_text(text), device, specs)
-    check_dtypes(op.name, op.kernel_text(text), device, specs)
-    known = all(size >= 0 for shape, _ in specs for size in shape)
-    part = alias.find(op.name, text, device, specs) if known else None
-    if part is not None:
-        call = _primitive_call(ATen, part.name, part.text, device, [bound.tensors[i] for i in part.inputs])
-        return call if part.result is None else Item(call, part.result)
-    call = _primitive_call(ATen, op.name, text, device, bound.tensors)
-    return arrange(op.name, text, tuple(Item(call, i) for i in range(len(results)))) if op.nested else call
-
-
-def _primitive_call(kind: Any, name: str, text: str, device: str, tensors: list[Any]) -> Call:
-    """The call of an overload's primitive in a graph."""
-    return Call(graph_primitive(kind, name, text, device, dtypes.names(x.dtype for x in tensors)), tensors)
-
-
-def _keep(plans: dict[Any, Any], key: Any, plan: Any) -> None:
-    if len(plans) >= _MAX_PLANS:
-        plans.clear()
-    plans[key] = plan
-
-
 class _Undecided:
-    """A planned call that is a primitive or not by the shapes and dtypes of its inputs (bridge/data_dependent.py)."""
+    """A planned call that is a primitive or not by the shapes and dtypes of its inputs
+    (bridge/infer/data_dependent.py)."""
 
     def __init__(self, bound: Bound, device: str) -> None:
         self.schema = bound.schema
@@ -201,41 +173,14 @@ class _Undecided:
         if data_dependent.reason(self.schema, self.text, inputs):
             return self._call_eagerly(tensors)
         try:
-            results = _run(self.primitive, tensors)
+            results = launch(self.primitive, tensors)
         except RuntimeError:
             self._call_eagerly(tensors)  # PyTorch raises an IndexError for some of what kernels refuse
             raise
         return self.arrange(results) if self.arrange else results
 
     def _call_eagerly(self, tensors: list[Any]) -> Any:
-        return eager.call(Bound(self.schema, tensors, self.text, True), self.device)
-
-
-def _run(primitive: ATen, tensors: Sequence[Any]) -> Any:
-    """Call a primitive; while MindSpore records for a gradient, its alias if it has one."""
-    if not (primitive.composite and _pynative_executor.grad_flag()):
-        return run(primitive, tensors)
-    tensors = direct.cast(tensors, primitive.amp_name, primitive.kept)
-    key = tuple([(x.shape, x.dtype) for x in tensors])
-    if key not in primitive.aliases:
-        _keep(primitive.aliases, key, _alias(primitive, key))
-    part = primitive.aliases[key]
-    if part is None:
-        return run(primitive, tensors)
-    inner, inputs, result = part
-    results = run(inner, [tensors[i] for i in inputs])
-    return results if result is None else results[result]
-
-
-def _alias(primitive: ATen, key: tuple[Any, ...]) -> Any:
-    specs = tuple((shape, dtypes.to_torch(dtype)) for shape, dtype in key)
-    device = primitive.aten_device
-    part = alias.find(primitive.aten_op, primitive.aten_args, device, specs)
-    if part is None:
-        return None
-    inner = ATen(part.name, part.text, device)
-    inner.amp_name = ""  # mixed precision has seen the composite
-    return inner, part.inputs, part.result
+        return in_pytorch.call(Bound(self.schema, tensors, self.text, True), self.device)
 
 
 def _key(values: Any, tensors: list[Any]) -> Any:

@@ -1,4 +1,4 @@
-// Non-tensor arguments: the text that bridge/encoding.py writes into the primitive's attribute, read back once per
+// Non-tensor arguments: the text that bridge/op/encoding.py writes into the primitive's attribute, read back once per
 // kernel into the exact C++ values that an ATen function takes.
 //
 //   N            None                         T            the next input tensor

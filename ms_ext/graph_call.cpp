@@ -1,7 +1,7 @@
 // What MindSpore asks for the graph of a call, while it compiles one that has the call in it.
 //
 // A function of Python plans it from all that is known of the arguments, and gives an expression
-// (bridge/graph_calls.py); this makes the few nodes that it says. Compiled, like pynative.cpp, with MindSpore's headers
+// (bridge/primitive/graph_calls.py); this makes the few nodes that it says. Compiled, like pynative.cpp, with MindSpore's headers
 // and string ABI.
 #include "graph_call.h"
 
@@ -31,8 +31,8 @@ using mindspore::NewValueNode;
 using mindspore::ValuePtr;
 namespace abstract = mindspore::abstract;
 
-// The classes of bridge/graph_calls.py.
-py::object python_class(const char *name) { return py::module::import("bridge.graph_calls").attr(name); }
+// The classes of bridge/primitive/graph_calls.py.
+py::object python_class(const char *name) { return py::module::import("bridge.primitive.graph_calls").attr(name); }
 
 // What is known of an argument: a value, or a mark for a tensor or a number that has none yet. Its path says where it
 // is: the number of the parameter, then positions in tuples and lists and keys of dictionaries.

@@ -12,7 +12,7 @@ using Shape = std::vector<int64_t>;
 using Shapes = std::vector<std::vector<int64_t>>;
 
 // Graph mode infers shapes in C++: at compile time and, for unknown dimensions (-1), again at run time. This asks
-// bridge/infer.py, which has the one inference.
+// bridge/infer/meta.py, which has the one inference.
 Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra);
 
 template <typename Result>

@@ -1,5 +1,5 @@
 // Strides of results. PyTorch's kernels lay some out otherwise than row by row (matrices of linear algebra are
-// column-major) and its backward saves them so; MindSpore's copy is contiguous. bridge/layouts.py reports the strides
+// column-major) and its backward saves them so; MindSpore's copy is contiguous. bridge/infer/strides.py reports the strides
 // of each such call while it infers shapes, and the backward shim gives them back: its matrix products then round
 // alike.
 #pragma once

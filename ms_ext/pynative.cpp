@@ -38,7 +38,7 @@ struct DType {
   size_t size;
 };
 
-// MindSpore's names, which get_torch_tensors and bridge/dtypes.py read.
+// MindSpore's names, which get_torch_tensors and bridge/op/dtypes.py read.
 constexpr std::array kDTypes = {
     DType{TypeId::kNumberTypeBool, "bool", 1},
     DType{TypeId::kNumberTypeInt8, "int8", 1},
@@ -527,7 +527,7 @@ class Kernel {
   std::map<std::vector<int64_t>, Specs> specs_;
 };
 
-// The tensors as a kernel with that name and those inputs to keep would take them. See bridge/direct.py.
+// The tensors as a kernel with that name and those inputs to keep would take them. See bridge/primitive/direct.py.
 std::vector<ms::Tensor> cast(std::vector<ms::Tensor> tensors, const std::string &amp_name,
                              const std::vector<size_t> &kept) {
   {
@@ -544,7 +544,7 @@ bool has_mixed_precision() {
   return mindspore::amp::GetCurrentAmpStrategy() != nullptr || of_all.is_asked();
 }
 
-// See bridge/direct.py.
+// See bridge/primitive/direct.py.
 void leave_queues() {
   const py::gil_scoped_release released;  // tasks that wait there may need the GIL
   auto &pipeline = mindspore::runtime::Pipeline::Get();
@@ -552,7 +552,7 @@ void leave_queues() {
   pipeline.DisablePipeline();
 }
 
-// See bridge/direct.py.
+// See bridge/primitive/direct.py.
 std::string graph_location() {
   std::ostringstream location;
   const auto &provider = mindspore::LogWriter::GetTraceProvider();

@@ -244,7 +244,7 @@ int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const ch
 
 namespace {
 
-// The inference in bridge/graph.py. It reports each output with ms_ext_add_shape, or an error with ms_ext_set_error.
+// The inference in bridge/primitive/graph_shapes.py. It reports each output with ms_ext_add_shape, or an error with ms_ext_set_error.
 using Infer = void (*)(const char *op, const char *args, const char *device, const char *dtypes, const int *ndims,
                        int64_t **shapes, void *inferred);
 std::atomic<Infer> infer_in_python = nullptr;

@@ -158,7 +158,7 @@ class KernelOf final : public Kernel {
   Op op_;
 };
 
-// The attributes of the primitive that bridge/primitive.py sets.
+// The attributes of the primitive that bridge/primitive/kernel.py sets.
 std::string read_attribute(void *extra, const char *name);
 
 // What errors call the kernel: "aten.add.Tensor", or a name with a namespace that is not ATen's.

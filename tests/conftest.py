@@ -16,7 +16,7 @@ import mindspore as ms
 import pytest
 
 import bridge
-from bridge import devices
+from bridge.op import devices
 from shared import MODES
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 from mindspore.common.initializer import initializer
-from mindspore.ops.primitive import _pynative_executor
 
 from bridge import aten
+from bridge._mindspore import wait
 from misuse.error_inputs import error_inputs
 from misuse.judge import ANSWERS, SAME
 
@@ -270,7 +270,7 @@ def test_error_of_a_kernel_comes_at_the_next_sync(
 ) -> None:
     with pytest.raises(exception) as caught:
         call()
-        _pynative_executor.sync()
+        wait()
     check_message(caught.value, words)
     check_that_a_good_call_works()
 

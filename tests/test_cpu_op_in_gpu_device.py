@@ -15,7 +15,7 @@ import torch
 from mindspore import ops
 
 from bridge import aten
-from bridge.schema import schema
+from bridge.op.schema import schema
 
 pytestmark = pytest.mark.gpu
 

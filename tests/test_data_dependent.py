@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bridge import aten, coverage
-from bridge.schema import schema
+from bridge.op.schema import schema
 from conformance.compare import flatten
 from shared import data
 

@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -16,7 +17,8 @@ import torch
 from mindspore import mint, ops
 
 import bridge
-from bridge import aten, direct, primitive
+from bridge import _mindspore, aten
+from bridge.primitive import direct
 
 X = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
 
@@ -25,17 +27,17 @@ X = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ways that calls take, in order."""
     ways: list[str] = []
-    run_op, possible = primitive._run_op, direct.possible
+    run_primitive, possible = _mindspore.run_primitive, direct.possible
 
-    def by_primitive(*args: object) -> object:
+    def by_primitive(primitive: Any, tensors: Any) -> Any:
         ways.append("primitive")
-        return run_op(*args)
+        return run_primitive(primitive, tensors)
 
     def by_either() -> bool:
         ways.append("direct" if possible() else "other")
         return possible()
 
-    monkeypatch.setattr(primitive, "_run_op", by_primitive)
+    monkeypatch.setattr(_mindspore, "run_primitive", by_primitive)
     monkeypatch.setattr(direct, "possible", by_either)
     return ways
 

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 import bridge
-from bridge import aten, primitive
+from bridge import aten
+from bridge.primitive import differentiate
+from bridge.primitive.aten import ATen
 from shared import data
 
 
@@ -222,14 +224,14 @@ def gradients_computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many gradients each kernel of a backward pass gives, as they run."""
     counts: list[int] = []
 
-    def counting(kernel: Any, tensors: Any) -> Any:
-        results = run(kernel, tensors)
-        if not isinstance(kernel, primitive.ATen):
+    def counting(primitive: Any, tensors: Any) -> Any:
+        results = launch(primitive, tensors)
+        if not isinstance(primitive, ATen):
             counts.append(len(results))
         return results
 
-    run = primitive.run
-    monkeypatch.setattr(primitive, "run", counting)
+    launch = differentiate.launch
+    monkeypatch.setattr(differentiate, "launch", counting)
     return counts
 
 

@@ -14,11 +14,12 @@ import mindspore as ms
 import numpy as np
 import pytest
 import torch
-from mindspore.ops.primitive import _pynative_executor
 
 import bridge
-from bridge import aten, dtypes
-from bridge.eager import from_torch, torch_view
+from bridge import aten
+from bridge._mindspore import wait
+from bridge.op import dtypes
+from bridge.primitive.tensors import from_torch, torch_view
 from conformance.compare import flatten
 
 Call = Callable[..., Any]
@@ -197,7 +198,7 @@ def of_dtype(name: str) -> torch.Tensor:
 def as_torch(tensor: ms.Tensor) -> torch.Tensor:
     """PyTorch's contiguous copy of a MindSpore tensor of any shared dtype."""
     tensor = tensor.contiguous()
-    _pynative_executor.sync()
+    wait()
     return torch_view(tensor).clone()
 
 

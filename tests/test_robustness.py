@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bridge import aten
-from bridge.encoding import RANDOM_MARK, decode, encode, redraws
+from bridge.op.encoding import text_of
 from misuse import memory
 from misuse.random_calls import EXPECTED
 from stress import run
@@ -83,9 +83,10 @@ def same(a: Any, b: Any) -> bool:
 @example(["R"], True)
 @example([], True)
 def test_arguments_survive_their_encoding_exactly(arguments: list[Any], draws: bool) -> None:
-    text = RANDOM_MARK * draws + "".join(map(encode, arguments))
-    assert same(decode(text), arguments)
-    assert redraws(text) == draws
+    text = text_of(arguments)
+    text = text.drawing_again() if draws else text
+    assert same(text.values, arguments)
+    assert text.redraws == draws
 
 
 @given(st.floats(), st.floats(width=64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,20 +64,40 @@ FINE = [
 ]
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A copy of the sources, with an empty module `planted` in each of bridge's rooms that there are and will be."""
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Breach]]:
+    """A copy of the sources, with an empty module `planted` in each of bridge's rooms that there are and will be.
+
+    With it comes what is found there.
+    """
+    root = tmp_path_factory.mktemp("tree")
     for folder in ("bridge", "aten_ops", "ms_ext"):
-        sources = shutil.ignore_patterns("lib", "include", "__pycache__", "*.json")
-        shutil.copytree(check_structure.ROOT / folder, tmp_path / folder, ignore=sources)
-    rooms = [name.split(".")[1] for names in floors.FLOORS for name in names if name.count(".") and "_" not in name]
+        generated = shutil.ignore_patterns("lib", "include", "__pycache__", "*.json", "bprops.py")
+        shutil.copytree(check_structure.ROOT / folder, root / folder, ignore=generated)
+    rooms = [name.split(".")[1] for names in floors.FLOORS for name in names if name.count(".")]
     for room in rooms:
-        if room not in ("*", "bprops", "build"):
-            append(tmp_path / "bridge" / room / "__init__.py", "")
-            append(tmp_path / "bridge" / room / "planted.py", "")
-    append(tmp_path / "bridge" / "another.py", "import bridge.planted")
-    append(tmp_path / "bridge" / "planted.py", "")
-    return tmp_path
+        if room not in ("*", "__main__", "_mindspore", "_versions", "build"):
+            append(root / "bridge" / room / "__init__.py", "")
+            append(root / "bridge" / room / "planted.py", "")
+    append(root / "bridge" / "another.py", "import bridge.planted")
+    append(root / "bridge" / "planted.py", "")
+    return root, check_structure.breaches(root)
+
+
+@pytest.fixture
+def tree(copy: tuple[Path, list[Breach]]) -> Iterator[Path]:
+    """The copy, which is as it was when the test ends."""
+    root, _ = copy
+    before = {path: path.read_text() for path in root.rglob("planted.*")} | {
+        root / private_names.PYTHON_HOME: (root / private_names.PYTHON_HOME).read_text()
+    }
+    yield root
+    for path in [*root.rglob("planted.*"), root / private_names.PYTHON_HOME]:
+        if path in before:
+            path.write_text(before[path])
+        else:
+            path.unlink()
+    shutil.rmtree(root / "bridge" / "garage", ignore_errors=True)
 
 
 def append(path: Path, text: str) -> None:
@@ -85,23 +106,18 @@ def append(path: Path, text: str) -> None:
     path.write_text(f"{before}{text}\n")
 
 
-def found_after(tree: Path, path: str, text: str) -> list[Breach]:
-    """What is found with this written there, and is not without."""
-    before = check_structure.breaches(tree)
-    append(tree / path, text)
-    return [breach for breach in check_structure.breaches(tree) if breach not in before]
-
-
 @pytest.mark.parametrize(("path", "text", "said"), PLANTED)
-def test_what_is_planted_is_found(tree: Path, path: str, text: str, said: str) -> None:
-    found = found_after(tree, path, text)
+def test_what_is_planted_is_found(copy: tuple[Path, list[Breach]], tree: Path, path: str, text: str, said: str) -> None:
+    append(tree / path, text)
+    found = [breach for breach in check_structure.breaches(tree) if breach not in copy[1]]
     assert found and all(breach.path == tree / path or "each other" in breach.what for breach in found), found
     assert any(said in breach.what for breach in found), found
 
 
 @pytest.mark.parametrize(("path", "text"), FINE)
-def test_what_keeps_the_rules_passes(tree: Path, path: str, text: str) -> None:
-    assert found_after(tree, path, text) == []
+def test_what_keeps_the_rules_passes(copy: tuple[Path, list[Breach]], tree: Path, path: str, text: str) -> None:
+    append(tree / path, text)
+    assert check_structure.breaches(tree) == copy[1]
 
 
 def test_an_import_that_is_listed_passes_as_long_as_it_is_there(tree: Path) -> None:
@@ -113,7 +129,6 @@ def test_an_import_that_is_listed_passes_as_long_as_it_is_there(tree: Path) -> N
     assert floors.breaches(tree, exceptions=listed) == before
 
 
-def test_the_names_have_a_home(tree: Path) -> None:
-    before = private_names.breaches(tree, check_structure.mindspore_include())
+def test_the_names_have_a_home(copy: tuple[Path, list[Breach]], tree: Path) -> None:
     append(tree / private_names.PYTHON_HOME, "from mindspore.ops.primitive import _run_op")
-    assert private_names.breaches(tree, check_structure.mindspore_include()) == before
+    assert check_structure.breaches(tree) == copy[1]

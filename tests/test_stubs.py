@@ -5,7 +5,8 @@ import ast
 import pathlib
 
 import bridge
-from bridge.schema import packets, schema
+from bridge.op.schema import schema
+from bridge.op.table import packets
 
 PACKAGE = pathlib.Path(bridge.__file__).parent
 STUBS = ast.parse((PACKAGE / "aten.pyi").read_text())

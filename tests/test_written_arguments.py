@@ -11,7 +11,7 @@ import torch
 from mindspore import nn
 
 from bridge import aten
-from bridge.schema import table
+from bridge.op.table import table
 
 X = np.random.default_rng(3).standard_normal((4, 3, 5), np.float32)
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from bridge import devices
-from bridge.arguments import TensorMark, resolve
-from bridge.encoding import decode
-from bridge.infer import infer, renamed
+from bridge.call.arguments import TensorMark, resolve
+from bridge.call.torch_call import renamed
+from bridge.infer.meta import infer
 from bridge.kernels import formula, library, native, shims
 from bridge.kernels.declaration import Declaration, Initial, Results, inference, parse
 from bridge.kernels.errors import KernelError
 from bridge.kernels.formula import Formula, Gradient, Line, NoGradient, PythonGradient
 from bridge.kernels.shims import Function
 from bridge.kernels.sources import Library, Sources, flag_list, paths, shared_library
+from bridge.op import devices
+from bridge.op.encoding import Text
+from bridge.op.schema import GradientKind, Schema, declare, schema, unused_name
 from bridge.operator import Operator
-from bridge.schema import Schema, declare, schema, unused_name
 
 
 class Custom(Schema):
@@ -39,16 +39,20 @@ class Custom(Schema):
     def __init__(self, name: str, declaration: Declaration, library: Library, function: Function, results: Results,
                  gradient: Line | Any, relatives: dict[str, Custom]) -> None:  # fmt: skip
         meta = inference(declaration, results)
-        raw = SimpleNamespace(arguments=[], returns=[])
-        super().__init__(name, declaration.text, raw, meta or self._run_on_torch, declaration.name if meta else None,
-                         "none" if gradient is None else "formula")  # fmt: skip
-        self.arguments = list(declaration.arguments)
-        self.results = declaration.result_types
-        self.eager_because = "" if meta else "it has no results=, so its shapes follow from its data"
+        super().__init__(
+            name,
+            declaration.text,
+            declaration.arguments,
+            declaration.result_types,
+            meta or self._run_on_torch,
+            declaration.name if meta else None,
+            GradientKind.NONE if gradient is None else GradientKind.FORMULA,
+            devices=library.devices,
+            eager_because="" if meta else "it has no results=, so its shapes follow from its data",
+            dispatched=False,
+        )
         self.declaration = declaration
         self.library = library
-        self.devices = library.devices
-        self.dispatched = False
         self._function = function
         self._gradient = gradient
         self.relatives = relatives
@@ -56,10 +60,10 @@ class Custom(Schema):
     def function(self, device: str) -> str:
         return f"{self.library.path(device)}:{shims.symbol(self._function)}"
 
-    def attributes(self, text: str) -> dict[str, Any]:
+    def attributes(self, text: Text) -> dict[str, Any]:
         if self.library.form != "aot":
             return {}
-        pairs = zip(self.declaration.arguments, decode(text), strict=True)
+        pairs = zip(self.declaration.arguments, text.values, strict=True)
         found = {a.name: value for a, value in pairs if a.base != "Tensor" and value is not None}
         for name, value in found.items():
             if isinstance(value, complex):
@@ -74,7 +78,7 @@ class Custom(Schema):
     def takes_variables(self) -> bool:
         return True  # `backward_schema` declares the functions that a line calls
 
-    def bprop(self, text: str, device: str) -> Any:
+    def bprop(self, text: Text, device: str) -> Any:
         if self._gradient is None:
             return NoGradient(self.name)
         if isinstance(self._gradient, Line):

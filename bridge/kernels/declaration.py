@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from bridge.arguments import CONVERTIBLE
-from bridge.schema import Argument, argument
+from bridge.call.arguments import CONVERTIBLE
+from bridge.op.schema import Argument, argument
 
 # What `results=` may be: the names of arguments that the results are like, or a function of the arguments on tensors of
 # the `meta` device.

@@ -22,12 +22,14 @@ from mindspore.ops._primitive_cache import _get_cache_prim
 from mindspore.ops.functional import isconstant
 from mindspore.ops.primitive import constexpr
 
-from bridge import dtypes
-from bridge.arguments import Bound, TensorMark, resolve
-from bridge.encoding import Slot, decode
+from bridge.call.arguments import Bound, TensorMark, resolve
 from bridge.kernels.declaration import Declaration
-from bridge.primitive import ATen, run
-from bridge.schema import label, packets, schema
+from bridge.op import dtypes
+from bridge.op.encoding import Slot, Text
+from bridge.op.schema import label, schema
+from bridge.op.table import packets
+from bridge.primitive.aten import ATen
+from bridge.primitive.kernel import launch
 
 Gradient = str | Callable[..., Any] | None
 
@@ -171,16 +173,16 @@ class Step:
     """One primitive of a bprop."""
 
     name: str
-    text: str
+    text: Text
     places: tuple[int, ...]
     """Its tensors, among the kernel's inputs, results and gradients of results."""
     targets: tuple[int, ...]
     """The inputs whose gradients it gives; -1 for an absent optional one."""
 
 
-def _values(text: str, declaration: Declaration) -> dict[str, Any]:
+def _values(text: Text, declaration: Declaration) -> dict[str, Any]:
     """The arguments of a call: tensors as Slots, dtypes and the like by name."""
-    return dict(zip([a.name for a in declaration.arguments], decode(text), strict=True))
+    return dict(zip([a.name for a in declaration.arguments], text.values, strict=True))
 
 
 class _Bprop:
@@ -219,7 +221,7 @@ class Formula(_Bprop):
         schemas: for the name of a function of the line, the full names of the operators that it may be.
     """
 
-    def __init__(self, name: str, text: str, device: str, declaration: Declaration, line: Line,
+    def __init__(self, name: str, text: Text, device: str, declaration: Declaration, line: Line,
                  schemas: Callable[[str], Sequence[str]]) -> None:  # fmt: skip
         super().__init__()
         self.name = name
@@ -254,7 +256,7 @@ class Formula(_Bprop):
         if not self._primitives:
             self._primitives = [ATen(name, text, self.device) for name, text, _ in self.steps]
         for primitive, (_, _, places) in zip(self._primitives, self.steps, strict=True):
-            given = run(primitive, [pool[place] for place in places])
+            given = launch(primitive, [pool[place] for place in places])
             found += given if isinstance(given, (tuple, list)) else [given]
         gradients = tuple(
             found[source] if source >= 0 else ops.zeros_like(x) for x, source in zip(inputs, self.sources, strict=True)
@@ -295,7 +297,7 @@ class PythonGradient(_Bprop):
         function: `function(*arguments, out, dout)`, which returns a gradient for each Tensor argument.
     """
 
-    def __init__(self, name: str, text: str, declaration: Declaration, function: Callable[..., Any]) -> None:
+    def __init__(self, name: str, text: Text, declaration: Declaration, function: Callable[..., Any]) -> None:
         super().__init__()
         self.name = name
         self.function = function

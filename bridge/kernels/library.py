@@ -29,7 +29,7 @@ import mindspore
 import torch
 
 from bridge.kernels.errors import KernelError
-from bridge.primitive import LIBRARIES
+from bridge.op.devices import LIBRARIES
 
 _INCLUDE = LIBRARIES.parent / "include"
 _TORCH = pathlib.Path(torch.__file__).parent

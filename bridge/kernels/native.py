@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-from bridge import devices, dtypes
-from bridge.schema import SHARED
+from bridge.op import devices, dtypes
+from bridge.op.encoding import Text
+from bridge.op.table import SHARED
 
 _SHAPE = ctypes.POINTER(ctypes.c_int64)
 # c10::ScalarType's names, as c10::toString has them, for the dtypes that MindSpore has too.
@@ -33,7 +34,7 @@ def _declared() -> Any:
     return library
 
 
-def run(entry: Any, text: str, tensors: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+def run(entry: Any, text: Text, tensors: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Call a shim's Run.
 
     Args:

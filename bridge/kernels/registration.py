@@ -7,16 +7,18 @@ from typing import Any
 
 import torch
 
-from bridge import devices
-from bridge.gradient import Level, op_inputs
-from bridge.gradient import parse as parse_level
 from bridge.kernels import formula, library
 from bridge.kernels.declaration import Declaration, Output
 from bridge.kernels.errors import KernelError
 from bridge.kernels.formula import Formula, Gradient, Line, NoGradient, PythonGradient
 from bridge.kernels.sources import DEVICES, Sources, flag_list, paths
+from bridge.op import devices
+from bridge.op.encoding import Text
+from bridge.op.schema import GradientKind, Schema, declare, parts, unused_name
+from bridge.op.table import SHARED
 from bridge.operator import Operator
-from bridge.schema import SHARED, Schema, declare, unused_name
+from bridge.primitive.level import Level
+from bridge.primitive.level import parse as parse_level
 
 
 class Registered(Schema):
@@ -31,7 +33,6 @@ class Registered(Schema):
     """
 
     def __init__(self, name: str, torch_op: Any, gradient: Gradient) -> None:
-        raw = torch_op._schema
         self.torch_name = torch_op.name()
         has_meta = _has_kernel(torch_op, "Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
         has_autograd = _has_kernel(
@@ -40,11 +41,18 @@ class Registered(Schema):
         if gradient is not None and not has_meta:
             raise ValueError(f"{name} needs a meta function for gradient=; torch.library.register_fake gives it one")
         # Not a composite, whatever its kernel is, if it has a gradient of the user's: PyTorch's would replace that.
-        differentiated = "formula" if gradient is not None else "composite" if has_autograd else "none"
-        super().__init__(name, str(raw), raw, torch_op, "gradient" if has_meta else None, differentiated)
+        differentiated = GradientKind.COMPOSITE if has_autograd else GradientKind.NONE
         composite = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
-        self.devices = [name for name, key in DEVICES.items() if _has_kernel(torch_op, key, *composite)]
-        self.eager_because = "" if has_meta else "it has no meta function, which torch.library.register_fake gives it"
+        super().__init__(
+            name,
+            str(torch_op._schema),
+            *parts(torch_op._schema),
+            torch_op,
+            "gradient" if has_meta else None,
+            differentiated if gradient is None else GradientKind.FORMULA,
+            devices=[name for name, key in DEVICES.items() if _has_kernel(torch_op, key, *composite)],
+            eager_because="" if has_meta else "it has no meta function, which torch.library.register_fake gives it",
+        )
         self._line: Line | None = None
         self._gradient = gradient
         if isinstance(gradient, str):
@@ -74,18 +82,18 @@ class Registered(Schema):
         """Whether it can run without its meta function."""
         return self.shim is not None and self._gradient is None
 
-    def kernel_text(self, text: str) -> str:
-        return Level(self.torch_name, text, 0, ()).kernel_text(op_inputs(text))
+    def kernel_text(self, text: Text) -> str:
+        return Level(self.torch_name, text, 0, ()).kernel_text(text.inputs)
 
     def operator_text(self, kernel_text: str) -> str:
         return parse_level(kernel_text).text
 
-    def bprop(self, text: str, device: str) -> Any:
+    def bprop(self, text: Text, device: str) -> Any:
         if self._line is not None:
             return Formula(self.name, text, device, self.declaration, self._line, _callable_names)
         if callable(self._gradient):
             return PythonGradient(self.name, text, self.declaration, self._gradient)
-        return NoGradient(self.name) if self.gradient == "none" else None
+        return NoGradient(self.name) if self.gradient is GradientKind.NONE else None
 
 
 def _has_kernel(torch_op: Any, *keys: str) -> bool:

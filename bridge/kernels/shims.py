@@ -7,7 +7,7 @@ import pathlib
 from dataclasses import dataclass
 
 from bridge.kernels.declaration import Declaration, Output
-from bridge.schema import Argument
+from bridge.op.schema import Argument
 
 
 @functools.cache

@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bridge import devices
 from bridge.kernels import library, shims
 from bridge.kernels.errors import KernelError
 from bridge.kernels.shims import Function
+from bridge.op import devices
 
 Sources = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 

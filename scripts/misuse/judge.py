@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from mindspore.ops.primitive import _pynative_executor
 
 import bridge
+from bridge._mindspore import wait
 from conformance import convert, reference
 from conformance.calls import SEED, UNINITIALISED, Call, seed_torch
 from conformance.check import bridge_overload
@@ -61,7 +61,7 @@ def by_bridge(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[st
         try:
             results = function(*map(convert.argument, args), **convert.keywords(kwargs))
         finally:
-            _pynative_executor.sync()
+            wait()
         return convert.leaves(results)
 
     return _made(run, bridge.manual_seed)

@@ -8,11 +8,13 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import torch
-from mindspore.ops.primitive import _pynative_executor
 
-from bridge import aten, dtypes
-from bridge.eager import from_torch
-from bridge.schema import packets, schema
+from bridge import aten
+from bridge._mindspore import wait
+from bridge.op import dtypes
+from bridge.op.schema import schema
+from bridge.op.table import packets
+from bridge.primitive.tensors import from_torch
 
 from .crashes import PYTORCH_DOES_NOT_SURVIVE
 
@@ -136,7 +138,7 @@ class Caller:
             try:
                 getattr(operator, overload or "default")(*args, **kwargs)
             finally:
-                _pynative_executor.sync()
+                wait()
         except EXPECTED as error:
             assert "frame #0" not in str(error), f"a C++ backtrace: {error}"
             return type(error).__name__

@@ -12,7 +12,7 @@ Floors = Sequence[Sequence[str]]
 
 # From the bottom up, in the order of a call. "bridge.*" are the modules of bridge/ itself that no floor names.
 FLOORS: Floors = (
-    ("bridge._mindspore", "bridge._versions", "bridge.bprops"),  # the last is generated, and imports nothing
+    ("bridge._mindspore", "bridge._versions"),
     ("bridge.op",),
     ("bridge.call",),
     ("bridge.infer",),

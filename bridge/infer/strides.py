@@ -4,6 +4,7 @@ MindSpore's copy of such a result is contiguous. PyTorch's backward saves the or
 differently with other strides, so a backward shim gets the strides back (ms_ext/backward.h). Inference sees them first,
 on the way of every forward call.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from bridge.encoding import encode
+from bridge.op.encoding import encode
 
 _libraries: list[ctypes.CDLL] = []
 

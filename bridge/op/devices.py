@@ -1,4 +1,5 @@
 """Where an operator runs: PyTorch's CUDA kernel on MindSpore's GPU, or its CPU kernel on any device of MindSpore's."""
+
 from __future__ import annotations
 
 import ctypes
@@ -8,9 +9,10 @@ import pathlib
 import mindspore as ms
 import torch
 
-from bridge.schema import SHARED, SHIMS, Schema, label
+from bridge.op.schema import Schema, label
+from bridge.op.table import SHARED, SHIMS
 
-LIBRARIES = pathlib.Path(__file__).parent / "lib"
+LIBRARIES = pathlib.Path(__file__).parent.parent / "lib"
 
 
 @functools.cache

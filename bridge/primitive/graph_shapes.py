@@ -1,14 +1,20 @@
 """Shape inference for graph mode: MindSpore's compiler calls a shim's InferShape, and that calls this.
 
-It brings shapes alone: the primitive's attributes tell the rest.
+MindSpore passes only shapes; operator, arguments and dtypes are read from the primitive's attributes.
 """
+
 from __future__ import annotations
 
 import ctypes
 from typing import Any
 
-from bridge import dtypes
-from bridge.infer import infer_unknown
+from bridge.infer.on_data import infer_on_data
+from bridge.infer.trial import Spec
+from bridge.infer.unknown import infer_unknown
+from bridge.op import dtypes
+from bridge.op.encoding import Text
+from bridge.op.schema import schema
+from bridge.primitive import level
 
 _Shape = ctypes.POINTER(ctypes.c_int64)
 _INFER = ctypes.CFUNCTYPE(
@@ -17,11 +23,23 @@ _INFER = ctypes.CFUNCTYPE(
 )  # fmt: skip
 
 
+def _specs(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+    """What the kernel of this name gives, as the `_specs` of its primitive does."""
+    if name.startswith(level.PREFIX):
+        return level.infer(text, inputs)
+    if name.startswith(level.BACKWARD_PREFIX):
+        return level.infer_backward(text, inputs)
+    if name.startswith(level.UNSIZED_PREFIX):
+        inner = level.parse(text)
+        return infer_unknown(inner.name, inner.text, device, inputs, infer_on_data)
+    return infer_unknown(name, Text(schema(name).operator_text(text)), device, inputs)
+
+
 _installed: list[Any] = []  # keeps the callback alive
 
 
 def install(library: ctypes.CDLL) -> None:
-    """Make `library` (libms_ext.so) infer with bridge/infer.py."""
+    """Make `library` (libms_ext.so) infer with bridge/infer/."""
     library.ms_ext_add_shape.argtypes = [ctypes.c_void_p, ctypes.c_int, _Shape]
     library.ms_ext_set_error.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 
@@ -32,7 +50,7 @@ def install(library: ctypes.CDLL) -> None:
                 (tuple(shapes[i][: ndims[i]]), dtypes.TORCH_DTYPES[name])
                 for i, name in enumerate(names.decode().split())
             )
-            for shape, _ in infer_unknown(op.decode(), args.decode(), device.decode(), inputs):
+            for shape, _ in _specs(op.decode(), args.decode(), device.decode(), inputs):
                 library.ms_ext_add_shape(inferred, len(shape), (ctypes.c_int64 * len(shape))(*shape))
         except Exception as error:
             library.ms_ext_set_error(inferred, str(error).encode() or b"inference failed")

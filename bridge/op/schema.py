@@ -1,28 +1,19 @@
 """What the bridge knows of each overload: ATen's schema, and the table that the generator wrote."""
+
 from __future__ import annotations
 
+import enum
 import functools
 import itertools
-import json
-import pathlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-# The library with what every shim uses, and the one with the shims of ATen's operators, by device.
-SHARED = {"CPU": "libms_ext.so", "GPU": "libms_ext_cuda.so"}
-SHIMS = {"CPU": "libaten_cpu.so", "GPU": "libaten_cuda.so"}
-
-# Without a bias they leave out their last two results, the bias's gradients.
-LEAVES_OUT_RESULTS = {"_thnn_differentiable_gru_cell_backward", "_thnn_differentiable_lstm_cell_backward"}
-
-
-@functools.cache
-def table() -> dict[str, dict[str, Any]]:
-    """The generated table: overload name ("add.Tensor") -> schema, shim, devices, flags or the reason of a skip."""
-    return json.loads((pathlib.Path(__file__).parent / "operators.json").read_text())
+from bridge.op.encoding import Text
+from bridge.op.table import SHIMS, Fact, facts, table
 
 
 @dataclass(frozen=True)
@@ -46,7 +37,6 @@ class Argument:
         """The type in the words of PyTorch's error messages."""
         plain = {"number": "Number", "ScalarType": "dtype"}.get(self.base, self.base)
         return f"tuple of {plain}s" if self.is_list else plain
-
 
     @property
     def schema_type(self) -> str:
@@ -85,42 +75,80 @@ def argument(raw: Any) -> Argument:
     )
 
 
+def parts(raw: Any) -> tuple[list[Argument], list[str]]:
+    """The arguments, and the types of the results, of a schema that PyTorch has parsed."""
+    return [argument(each) for each in raw.arguments], [str(result.type) for result in raw.returns]
+
+
+class GradientKind(enum.Enum):
+    """How PyTorch differentiates an operator (aten_ops/model.py)."""
+
+    FORMULA = "formula"
+    """By a formula of its own."""
+    COMPOSITE = "composite"
+    """Through its parts."""
+    CONSTANT = "constant"
+    """Not at all: its results are constants to autograd."""
+    NONE = "none"
+    """Not at all."""
+
+
 class Schema:
     """One operator that the bridge can call: an ATen overload, or one of a class derived from this in bridge/kernels.
+
+    Nothing in it changes once it is made.
 
     Args:
         name: the full name: of an ATen overload as in "add.Tensor", else with a namespace as in "ns::name.overload".
         text: the schema, for documentation and messages.
-        raw: PyTorch's parsed schema.
+        arguments, results, result_names: what it takes, and the type and name of each result.
         torch_op: what computes the operator on PyTorch's tensors; on `meta` tensors it gives the results' shapes.
-        shim: the name of its kernel in the library; None if it always runs in Python (bridge/eager.py).
-        gradient: "formula" or "composite" if PyTorch can differentiate it, else "constant" or "none"
-            (aten_ops/model.py).
+        shim: the name of its kernel in the library; None if it always runs in Python (bridge/primitive/in_pytorch.py).
+        gradient: how PyTorch differentiates it.
+        devices: those that there are kernels for: "CPU", "GPU".
+        gradient_reason: if PyTorch cannot differentiate it: why.
+        eager_because: if there is no shim and the schema does not say why: why.
+        dispatched: whether PyTorch's dispatcher knows it.
+        random: whether it draws from PyTorch's generator.
+        facts: what PyTorch does not tell of it.
+        backward: of the backward shim, if there is one, whether it uses the results, and which results autograd tracks.
     """
 
-    def __init__(self, name: str, text: str, raw: Any, torch_op: Any, shim: str | None, gradient: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        arguments: Sequence[Argument],
+        results: Sequence[str],
+        torch_op: Any,
+        shim: str | None,
+        gradient: GradientKind,
+        *,
+        devices: Sequence[str],
+        result_names: Sequence[str | None] = (),
+        gradient_reason: str = "",
+        eager_because: str = "",
+        dispatched: bool = True,
+        random: bool = False,
+        facts: frozenset[Fact] = frozenset(),
+        backward: dict[str, Any] | None = None,
+    ) -> None:
         self.name = name
         self.packet, _, _ = name.partition(".")
         self.text = text
+        self.arguments = list(arguments)
+        self.results = list(results)
+        self.result_names = list(result_names)
         self.torch_op = torch_op
         self.shim = shim
         self.gradient = gradient
-        self.gradient_reason = ""
-        """If PyTorch cannot differentiate it: why."""
-        self.eager_because = ""
-        """If there is no shim and the schema does not say why: why."""
-        self.devices = ["CPU"]
-        """The devices that there are kernels for: "CPU", "GPU"."""
-        self.dispatched = True
-        """Whether PyTorch's dispatcher knows it."""
-        self.random = False
-        self.writes = False
-        """Whether it writes to arguments, although its schema does not say so."""
-        # The backward shim, if there is one: whether it uses the results, and which results autograd tracks.
-        self.backward: dict[str, Any] | None = None
-        self.arguments = [argument(a) for a in raw.arguments]
-        self.results = [str(r.type) for r in raw.returns]
-        self.result_names = [r.name for r in raw.returns]
+        self.devices = list(devices)
+        self.gradient_reason = gradient_reason
+        self.eager_because = eager_because
+        self.dispatched = dispatched
+        self.random = random
+        self.facts = facts
+        self.backward = backward
 
     @property
     def is_aten(self) -> bool:
@@ -132,7 +160,7 @@ class Schema:
 
     @property
     def differentiable(self) -> bool:
-        return self.gradient in ("formula", "composite")
+        return self.gradient in (GradientKind.FORMULA, GradientKind.COMPOSITE)
 
     @property
     def gives_tensors(self) -> bool:
@@ -147,9 +175,9 @@ class Schema:
 
     @property
     def nested(self) -> bool:
-        """Whether a primitive's flat results have to be brought into another form (bridge/results.py)."""
+        """Whether a primitive's flat results have to be brought into another form (bridge/call/results.py)."""
         lists = "List[Tensor]" in self.results and len(self.results) > 1
-        return self.redraws or lists or self.output_mask is not None or self.name in LEAVES_OUT_RESULTS
+        return self.redraws or lists or self.output_mask is not None or Fact.LEAVES_OUT_RESULTS in self.facts
 
     @property
     def output_mask(self) -> int | None:
@@ -159,7 +187,7 @@ class Schema:
                 return i
         return None
 
-    # What bridge/primitive.py asks for. Kernels that are not ATen's answer otherwise.
+    # What bridge/primitive/kernel.py asks for. Kernels that are not ATen's answer otherwise.
 
     def function(self, device: str) -> str:
         """Where the kernel for one of `devices` is, as "library.so:symbol"."""
@@ -170,7 +198,7 @@ class Schema:
         """Whether the kernel has one tensor as its result rather than a tuple."""
         return self.results == ["Tensor"] and not self.redraws
 
-    def kernel_text(self, text: str) -> str:
+    def kernel_text(self, text: Text) -> str:
         """The argument text that the kernel reads, for that of the operator."""
         return text
 
@@ -178,7 +206,7 @@ class Schema:
         """The reverse of `kernel_text`."""
         return kernel_text
 
-    def attributes(self, text: str) -> dict[str, Any]:
+    def attributes(self, text: Text) -> dict[str, Any]:
         """More attributes of the primitive."""
         return {}
 
@@ -192,7 +220,7 @@ class Schema:
         """Whether a gradient line that calls the kernel also passes the arguments that it gives the gradients of."""
         return False
 
-    def bprop(self, text: str, device: str) -> Any:
+    def bprop(self, text: Text, device: str) -> Any:
         """What differentiates the kernel, called with inputs, results and their gradients; None: as ATen's are."""
         return None
 
@@ -225,13 +253,20 @@ def _aten(name: str) -> Schema:
     row = table()[name]
     packet, _, overload = name.partition(".")
     torch_op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-    op = Schema(name, row["schema"], torch_op._schema, torch_op, row["shim"], row["gradient"])
-    op.devices = row["devices"]
-    op.random = row["random"]
-    op.writes = row.get("writes", False)
-    op.gradient_reason = row.get("gradient_reason", "")
-    op.backward = None if op.random else row.get("backward")
-    return op
+    return Schema(
+        name,
+        row["schema"],
+        *parts(torch_op._schema),
+        torch_op,
+        row["shim"],
+        GradientKind(row["gradient"]),
+        devices=row["devices"],
+        result_names=[result.name for result in torch_op._schema.returns],
+        gradient_reason=row.get("gradient_reason", ""),
+        random=row["random"],
+        facts=facts(name),
+        backward=None if row["random"] else row.get("backward"),
+    )
 
 
 def schema(name: str) -> Schema:
@@ -244,13 +279,3 @@ def schema(name: str) -> Schema:
     if name not in _declared:
         raise LookupError(f"{name} is not declared in this process: call bridge.kernels for it first")
     return _declared[name]
-
-
-@functools.cache
-def packets() -> dict[str, list[str]]:
-    """The callable overloads of each operator name, in the order in which PyTorch resolves them."""
-    found: dict[str, list[str]] = {}
-    for name, row in table().items():
-        if "skipped" not in row:
-            found.setdefault(name.partition(".")[0], []).append(name)
-    return found

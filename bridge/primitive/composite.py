@@ -4,6 +4,7 @@ result of `native_layer_norm`.
 PyTorch differentiates a composite through its parts. Where there is one part, and it has a backward shim, calling it in
 the composite's place spares the gradient a second forward call. Which part it is can depend on the shapes.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -15,17 +16,25 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bridge.arguments import Binder, TensorMark
-from bridge.infer import Spec, torch_call
-from bridge.schema import Schema, schema, table
+from bridge import _mindspore
+from bridge.call.arguments import Binder, TensorMark
+from bridge.call.torch_call import torch_call
+from bridge.infer.trial import Spec
+from bridge.op import dtypes
+from bridge.op.encoding import Text
+from bridge.op.schema import GradientKind, Schema, schema
+from bridge.op.table import table
+from bridge.primitive import direct, kernel
+from bridge.primitive.aten import ATen
+from bridge.primitive.kernel import keep
 
 
 @dataclass(frozen=True)
-class Alias:
+class Replacement:
     """The call that a composite comes to."""
 
     name: str
-    text: str
+    text: Text
     inputs: tuple[int, ...]
     """Which of the composite's tensors are its tensors."""
     result: int | None
@@ -62,18 +71,18 @@ def _without_data(device: str) -> Iterator[str]:
 
 
 @functools.lru_cache(maxsize=4096)
-def find(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> Alias | None:
-    """The alias on "CPU" or "GPU" of an overload with these arguments, for inputs of these shapes and dtypes; None if
-    there is none."""
+def replacement(name: str, text: Text, device: str, inputs: tuple[Spec, ...]) -> Replacement | None:
+    """The one call that an overload with these arguments comes to on "CPU" or "GPU", for inputs of these shapes and
+    dtypes; None if it comes to several."""
     op = schema(name)
-    if op.gradient != "composite" or op.redraws or op.results != ["Tensor"]:
+    if op.gradient is not GradientKind.COMPOSITE or op.redraws or op.results != ["Tensor"]:
         return None
     plain = _traced(op, text, device, inputs, False)
     # Some composites make another call when a gradient is wanted, with results that are rounded differently.
     return plain if plain is not None and plain == _traced(op, text, device, inputs, True) else None
 
 
-def _traced(op: Schema, text: str, device: str, inputs: tuple[Spec, ...], with_gradient: bool) -> Alias | None:
+def _traced(op: Schema, text: Text, device: str, inputs: tuple[Spec, ...], with_gradient: bool) -> Replacement | None:
     calls = _Calls()
     try:
         with _without_data(device) as torch_device:
@@ -97,13 +106,13 @@ def _traced(op: Schema, text: str, device: str, inputs: tuple[Spec, ...], with_g
         if calls.saves_result:  # the formula may round otherwise when results that nobody uses have gradients of zero
             return None
         places = [i for i, one in enumerate(results) if one is result]
-        return _alias(part_schema, args, kwargs, tensors, places[0]) if places else None
-    return _alias(part_schema, args, kwargs, tensors, None) if results is result else None
+        return _part(part_schema, args, kwargs, tensors, places[0]) if places else None
+    return _part(part_schema, args, kwargs, tensors, None) if results is result else None
 
 
-def _alias(
+def _part(
     part: Schema, args: Sequence[Any], kwargs: dict[str, Any], tensors: list[torch.Tensor], result: int | None
-) -> Alias | None:
+) -> Replacement | None:
     marks = {id(tensor): TensorMark() for tensor in tensors}
 
     def marked(value: Any) -> Any:
@@ -118,4 +127,32 @@ def _alias(
     except KeyError:  # it takes a tensor that the composite made
         return None
     order = list(marks.values())
-    return Alias(part.name, bound.text, tuple(order.index(mark) for mark in bound.tensors), result)
+    return Replacement(part.name, bound.text, tuple(order.index(mark) for mark in bound.tensors), result)
+
+
+def launch(primitive: ATen, tensors: Sequence[Any]) -> Any:
+    """Call a primitive in PyNative mode; while MindSpore records for a gradient, the one call that a composite comes
+    to."""
+    if not (primitive.composite and _mindspore.is_recording()):
+        return kernel.launch(primitive, tensors)
+    tensors = direct.cast(tensors, primitive.amp_name, primitive.kept)
+    key = tuple([(x.shape, x.dtype) for x in tensors])
+    if key not in primitive.replacements:
+        keep(primitive.replacements, key, _replace(primitive, key))
+    found = primitive.replacements[key]
+    if found is None:
+        return kernel.launch(primitive, tensors)
+    inner, inputs, result = found
+    results = kernel.launch(inner, [tensors[i] for i in inputs])
+    return results if result is None else results[result]
+
+
+def _replace(primitive: ATen, key: tuple[Any, ...]) -> Any:
+    specs = tuple((shape, dtypes.to_torch(dtype)) for shape, dtype in key)
+    device = primitive.aten_device
+    found = replacement(primitive.aten_op, primitive.text, device, specs)
+    if found is None:
+        return None
+    inner = ATen(found.name, found.text, device)
+    inner.amp_name = ""  # mixed precision has seen the composite
+    return inner, found.inputs, found.result

@@ -1,4 +1,5 @@
 """The dtypes that MindSpore and PyTorch share, under both names."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -7,8 +8,23 @@ import mindspore as ms
 import torch
 
 _NAMES = (
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
-    "float64", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2",
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+    "float8_e4m3fn",
+    "float8_e5m2",
 )
 
 TORCH_DTYPES = {name: getattr(torch, name) for name in _NAMES}

@@ -1,25 +1,29 @@
 """Operators that cannot be a primitive: PyTorch runs them at once, on views of MindSpore's memory, in PyNative mode.
 
 They are those whose result is a Python value, or has a shape that depends on the data (in that call:
-bridge/data_dependent.py). Where MindSpore has to own the
+bridge/infer/data_dependent.py). Where MindSpore has to own the
 results' memory (on a GPU, or to differentiate), a primitive computes them again, now that their shapes are known.
 """
+
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
 import torch
-from mindspore.ops.primitive import _pynative_executor
 
-from bridge import data_dependent, devices, direct, dtypes, precision
-from bridge.arguments import Bound
-from bridge.encoding import RANDOM_MARK
-from bridge.infer import flat, renamed, torch_call
-from bridge.primitive import Shaped, run
-from bridge.schema import SHARED, Schema, label
+from bridge import _mindspore
+from bridge.call.arguments import Bound
+from bridge.call.torch_call import flat, renamed, torch_call
+from bridge.infer import data_dependent
+from bridge.op import devices, dtypes
+from bridge.op.encoding import Text
+from bridge.op.schema import GradientKind, Schema, label
+from bridge.primitive import direct, precision
+from bridge.primitive.aten import Shaped
+from bridge.primitive.kernel import launch
+from bridge.primitive.tensors import from_torch, torch_view
 
 
 def without_kernel(op: Schema) -> str:
@@ -32,45 +36,6 @@ def without_kernel(op: Schema) -> str:
         return "it has no result"
     tensors = [result for result in op.results if "Tensor" in result]
     return "not all of its results are tensors" if tensors else "its result is not a tensor"
-
-
-def torch_view(tensor: ms.Tensor) -> torch.Tensor:
-    """A PyTorch tensor on the memory of a MindSpore tensor, on whichever device that is; the data is not copied.
-
-    The caller keeps `tensor` alive, and has waited for MindSpore to compute it.
-    """
-    dtype = dtypes.to_torch(tensor.dtype)
-    count = tensor.size
-    if count == 0:
-        return torch.empty(tensor.shape, dtype=dtype)
-    address = tensor.data_ptr()
-    if not address:
-        raise RuntimeError("a tensor has an initializer that has not run: call its init_data() first")
-    size = count * dtype.itemsize
-    if devices.target() == "GPU" and devices.has_cuda_set():
-        device = devices.load(SHARED["GPU"]).ms_ext_device_of(ctypes.c_void_p(address))
-        if device >= 0:
-            data = torch.as_tensor(_CudaMemory(address, size), device=f"cuda:{device}")
-            return data.view(dtype).view(tensor.shape)
-    memory = (ctypes.c_char * size).from_address(address)
-    return torch.frombuffer(memory, dtype=dtype).view(tensor.shape)
-
-
-class _CudaMemory:
-    """Some bytes of CUDA memory, in the form in which PyTorch takes them from other libraries."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3, "strides": None,
-        }  # fmt: skip
-
-
-def from_torch(tensor: torch.Tensor) -> ms.Tensor:
-    """A MindSpore tensor with a copy of the data."""
-    result = ms.Tensor(shape=tuple(tensor.shape), dtype=dtypes.to_mindspore(tensor.dtype))
-    if tensor.numel():
-        torch_view(result).copy_(tensor)
-    return result
 
 
 def _to_mindspore(value: Any) -> Any:
@@ -94,13 +59,13 @@ def call(bound: Bound, device: str) -> Any:
     torch_device = devices.torch_name(device)
     state = torch.get_rng_state() if op.random else None
     results = _run(bound, tensors, torch_device)
-    recorded = _pynative_executor.grad_flag()
-    if recorded and op.gradient == "none":
+    recorded = _mindspore.is_recording()
+    if recorded and op.gradient is GradientKind.NONE:
         return _undifferentiable(_to_mindspore(results), _Refuse(label(op.name)), tensors)
     if not (flat(results) and op.dispatched and (device == "GPU" or (recorded and op.differentiable))):
         return _to_mindspore(results)
     if state is not None:
-        text = RANDOM_MARK + text
+        text = text.drawing_again()
         tensors.append(from_torch(state))
     return _compute_again(op.name, text, device, tensors, results)
 
@@ -115,7 +80,7 @@ def _in_precision(bound: Bound) -> Sequence[ms.Tensor]:
 
 def _wait() -> None:
     """Until MindSpore has computed what it was asked for."""
-    _pynative_executor.sync()
+    _mindspore.wait()
     if devices.target() != "CPU":
         ms.runtime.synchronize()
 
@@ -153,10 +118,10 @@ def _undifferentiable(value: Any, refuse: _Refuse, inputs: list[ms.Tensor]) -> A
     return refuse(value, *inputs) if dtype.is_floating_point or dtype.is_complex else value
 
 
-def _compute_again(name: str, text: str, device: str, tensors: list[ms.Tensor], results: Any) -> Any:
+def _compute_again(name: str, text: Text, device: str, tensors: list[ms.Tensor], results: Any) -> Any:
     """The results once more, as those of a primitive, in MindSpore's memory."""
     specs = tuple((tuple(tensor.shape), tensor.dtype) for tensor in flat(results))
-    found = iter(run(Shaped(name, text, device, len(tensors), specs), tensors))
+    found = iter(launch(Shaped(name, text, device, len(tensors), specs), tensors))
 
     def replaced(value: Any) -> Any:
         if isinstance(value, torch.Tensor):

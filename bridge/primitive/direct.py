@@ -3,6 +3,7 @@
 A primitive asks Python for shapes, and waits where MindSpore's own operators and it take turns. ms_ext/pynative.cpp
 hands the same shim, and what differentiates it, to MindSpore's interfaces in C++ instead.
 """
+
 from __future__ import annotations
 
 import functools
@@ -12,11 +13,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mindspore.ops.primitive import jit_context
-
-from bridge import dtypes
-from bridge.devices import LIBRARIES
-from bridge.infer import Spec
+from bridge import _mindspore
+from bridge.infer.trial import Spec
+from bridge.op import dtypes
+from bridge.op.devices import LIBRARIES
 
 _PATH = LIBRARIES / "_pynative.so"
 
@@ -55,7 +55,7 @@ def leave_queues() -> None:
 
 def possible() -> bool:
     """Whether a call may take the short way now."""
-    return not jit_context()
+    return not _mindspore.jit_context()
 
 
 def graph_location() -> str:
@@ -65,7 +65,7 @@ def graph_location() -> str:
 
 
 def graph_call(name: str, plan: Callable[..., Any]) -> Any:
-    """What MindSpore's compiler calls for the expression of a call in a graph (bridge/graph_calls.py).
+    """What MindSpore's compiler calls for the expression of a call in a graph (bridge/primitive/graph_calls.py).
 
     Raises RuntimeError if the bridge was built for another MindSpore.
     """

@@ -2,6 +2,7 @@
 
 `ms_ext/pynative.cpp` asks MindSpore what they want of the operator that runs, and casts its inputs.
 """
+
 from __future__ import annotations
 
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import mindspore as ms
 from mindspore import ops
 
-from bridge.arguments import Bound
-from bridge.encoding import Slot, decode
-from bridge.graph_calls import Computed
-from bridge.schema import Schema
+from bridge.call.arguments import Bound
+from bridge.op.encoding import Slot, Text
+from bridge.op.schema import Schema
+from bridge.primitive.graph_calls import Computed
 
 # The operators in the lists of `auto_mixed_precision` (mindspore.train.amp), with ATen's for the same computation:
 # those that run in lower precision, in float32, and in the widest dtype of their inputs.
@@ -98,7 +99,7 @@ def amp_name(op: Schema) -> str:
     return _NAMES.get(op.packet, "Custom")
 
 
-def kept(op: Schema, text: str) -> list[int]:
+def kept(op: Schema, text: Text) -> list[int]:
     """The positions of the tensors that mixed precision leaves as they are.
 
     Where an operator keeps statistics, which it writes to, PyTorch wants all but its input in their own dtype.
@@ -106,7 +107,7 @@ def kept(op: Schema, text: str) -> list[int]:
     if not any(argument.name == "running_mean" for argument in op.arguments):
         return []
     given = [argument for argument in op.arguments if argument.base not in ("Generator", "Device")]
-    values: zip[tuple[Any, Any]] = zip(given, decode(text), strict=True)
+    values: zip[tuple[Any, Any]] = zip(given, text.values, strict=True)
     return [value.position for argument, value in values if isinstance(value, Slot) and argument is not given[0]]
 
 

@@ -1,27 +1,28 @@
 """Brings a primitive's flat results into the form that ATen's schema has."""
+
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-from bridge.encoding import decode
-from bridge.schema import Schema, schema
+from bridge.op.encoding import Text
+from bridge.op.schema import Schema, schema
 
 
-def _given_length(op: Schema, text: str, result: int) -> int | None:
+def _given_length(op: Schema, text: Text, result: int) -> int | None:
     """The length of a result that is a list, if it has the name of an argument: "grads_out" is the new "grads"."""
     names = [argument.name for argument in op.arguments if argument.base not in ("Device", "Generator")]
     name = (op.result_names[result] or "").removesuffix("_out")
-    return len(decode(text)[names.index(name)]) if name in names else None
+    return len(text.values[names.index(name)]) if name in names else None
 
 
 @functools.lru_cache(maxsize=4096)
-def places(name: str, text: str, count: int) -> tuple[Any, ...]:
+def places(name: str, text: Text, count: int) -> tuple[Any, ...]:
     """Where each result of the overload is among `count` flat ones: an int, (start, stop) for a list, or
     None for one left out."""
     op = schema(name)
     if op.output_mask is not None:
-        mask = decode(text)[op.output_mask]
+        mask = text.values[op.output_mask]
         return tuple(sum(mask[:i]) if wanted else None for i, wanted in enumerate(mask))
     lists = [i for i, kind in enumerate(op.results) if kind == "List[Tensor]"]
     lengths = {i: _given_length(op, text, i) for i in lists}
@@ -41,7 +42,7 @@ def places(name: str, text: str, count: int) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def arrange(name: str, text: str, results: tuple[Any, ...]) -> Any:
+def arrange(name: str, text: Text, results: tuple[Any, ...]) -> Any:
     """The flat results of a primitive, in the overload's form."""
     arranged = tuple(
         None if place is None else results[place] if isinstance(place, int) else results[place[0] : place[1]]

@@ -3,6 +3,7 @@
 `ms_ext/gradient.cpp` has the kernel. A gradient of level n takes the inputs of level n - 1 and a cotangent for each of
 its outputs, and gives the gradients of its floating and complex inputs; level 0 is the operator.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bridge.encoding import Reader, Slot, decode, encode, redraws
+from bridge.op.encoding import Reader, Text, encode
 
 # In front of the overload's name, where a kernel's name is asked for.
 PREFIX = "gradient of "
@@ -26,7 +27,7 @@ class Level:
 
     name: str
     """The overload."""
-    text: str
+    text: Text
     """The overload's arguments."""
     outputs: int
     """How many outputs the overload has."""
@@ -43,16 +44,7 @@ def parse(kernel_text: str) -> Level:
     """The level, back from `Level.kernel_text`."""
     reader = Reader(kernel_text)
     name, asked, outputs, _ = (reader.value() for _ in range(4))
-    return Level(name, reader.rest(), outputs, tuple(asked))
-
-
-def op_inputs(text: str) -> int:
-    """How many tensors an overload's kernel takes for its gradient: its inputs, and the state of a draw."""
-
-    def count(value: Any) -> int:
-        return sum(map(count, value)) if isinstance(value, list) else isinstance(value, Slot)
-
-    return count(decode(text)) + redraws(text)
+    return Level(name, Text(reader.rest()), outputs, tuple(asked))
 
 
 def asked_of(asked: str, values: Sequence[Any]) -> list[Any]:
@@ -60,29 +52,29 @@ def asked_of(asked: str, values: Sequence[Any]) -> list[Any]:
     return [value for value, mark in zip(values, asked or "1" * len(values), strict=True) if mark == "1"]
 
 
-def inner_inputs(spec: Level, differentiable: Sequence[bool]) -> int:
+def inner_inputs(level: Level, differentiable: Sequence[bool]) -> int:
     """How many of a gradient's inputs are the inputs of the level below; `differentiable` says which could have one."""
 
-    def inner(level: int) -> int:
-        if level == 1:
-            return op_inputs(spec.text)
-        if level == 2:
-            return inner(1) + spec.outputs
-        return inner(level - 1) + sum(asked_of(spec.asked[level - 3], differentiable[: inner(level - 2)]))
+    def inner(order: int) -> int:
+        if order == 1:
+            return level.text.inputs
+        if order == 2:
+            return inner(1) + level.outputs
+        return inner(order - 1) + sum(asked_of(level.asked[order - 3], differentiable[: inner(order - 2)]))
 
-    return inner(len(spec.asked))
+    return inner(len(level.asked))
 
 
 def infer(kernel_text: str, inputs: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> tuple[Any, ...]:
     """Shapes and dtypes of the gradients: those of the inputs that they belong to."""
-    spec = parse(kernel_text)
+    level = parse(kernel_text)
     differentiable = [dtype.is_floating_point or dtype.is_complex for _, dtype in inputs]
-    inner = inner_inputs(spec, differentiable)
-    asked = asked_of(spec.asked[-1], list(zip(inputs[:inner], differentiable, strict=False)))
+    inner = inner_inputs(level, differentiable)
+    asked = asked_of(level.asked[-1], list(zip(inputs[:inner], differentiable, strict=False)))
     return tuple(value for value, wanted in asked if wanted)
 
 
-def backward_text(name: str, text: str, results: int, passed: bool, tracked: str, asked: str) -> str:
+def backward_text(name: str, text: Text, results: int, passed: bool, tracked: str, asked: str) -> str:
     """The argument text of a backward shim (ms_ext/backward.h)."""
     return "".join(map(encode, (results, passed, tracked, asked, name))) + text
 
@@ -93,6 +85,6 @@ def infer_backward(kernel_text: str, inputs: Sequence[tuple[tuple[int, ...], tor
     _, _, _, asked, _ = (reader.value() for _ in range(5))
     return tuple(
         value
-        for value in asked_of(asked, inputs[: op_inputs(reader.rest())])
+        for value in asked_of(asked, inputs[: Text(reader.rest()).inputs])
         if value[1].is_floating_point or value[1].is_complex
     )

@@ -1,8 +1,9 @@
 """Which calls give results whose shapes depend on the data, not only on the shapes, dtypes and values that are given.
 
-Of some overloads every call does: the generator gives them no shim (`SHAPE_FROM_DATA` in aten_ops/model.py, and
-PyTorch's tag). Of others a call does or does not: the rules here tell.
+Every call of some overloads does: the generator gives them no shim (the fact `shape_from_data` in
+aten_ops/overloads.yaml, and PyTorch's tag). For others it depends on the call: the rules here tell.
 """
+
 from __future__ import annotations
 
 import functools
@@ -11,9 +12,9 @@ from typing import Any
 
 import torch
 
-from bridge.encoding import Slot, decode
-from bridge.infer import Spec
-from bridge.schema import Schema
+from bridge.infer.trial import Spec
+from bridge.op.encoding import Slot, Text
+from bridge.op.schema import Schema
 
 _DEPENDS = "the shape of its result depends on the data"
 
@@ -63,11 +64,11 @@ def sometimes(op: Schema) -> bool:
     return op.name in _RULES
 
 
-def reason(op: Schema, text: str, inputs: Sequence[Spec]) -> str:
+def reason(op: Schema, text: Text, inputs: Sequence[Spec]) -> str:
     """Why the shapes of a call's results depend on the data; empty if they follow from what is given.
 
     Args:
-        op, text: the overload and its arguments (bridge/encoding.py).
+        op, text: the overload and its arguments (bridge/op/encoding.py).
         inputs: shape and dtype of each tensor. In graph mode dimensions may be unknown (-1), and so may the rank
             (a single -2).
     """
@@ -77,6 +78,6 @@ def reason(op: Schema, text: str, inputs: Sequence[Spec]) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _reason(name: str, text: str, inputs: tuple[Spec, ...]) -> str:
-    why = _RULES[name](decode(text), inputs)
+def _reason(name: str, text: Text, inputs: tuple[Spec, ...]) -> str:
+    why = _RULES[name](text.values, inputs)
     return f"{_DEPENDS}: {why}" if why else ""

@@ -5,6 +5,7 @@ milliseconds each. So a call has one step to compile, a `graph_call`: MindSpore 
 arguments to a plan, and ms_ext/graph_call.cpp makes the nodes of the expression that the plan gives. An expression is
 an argument or a part of one, a Call, an Item of a call's results, a tuple of expressions, or a constant.
 """
+
 from __future__ import annotations
 
 import pathlib
@@ -16,10 +17,10 @@ from typing import Any
 import mindspore as ms
 from mindspore import ops
 
-from bridge import direct
-from bridge.arguments import NumberMark, TensorMark
+from bridge.call.arguments import NumberMark, TensorMark
+from bridge.primitive import direct
 
-_PACKAGE = str(pathlib.Path(__file__).parent)
+_PACKAGE = str(pathlib.Path(__file__).parent.parent)
 
 
 class Part:

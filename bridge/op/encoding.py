@@ -1,10 +1,13 @@
 """The argument text: everything but the tensors of one call, exactly, as one string attribute of the primitive.
 
-`ms_ext/arguments.h` has the grammar and reads it in C++; `decode` reads it back for shape inference.
+`ms_ext/arguments.h` has the grammar, and reads it in C++.
 """
+
 from __future__ import annotations
 
+import functools
 import struct
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 
@@ -22,15 +25,6 @@ class Size(Slot):
     passed for this alone."""
 
     __slots__ = ()
-
-
-# In front of an overload's text: the kernel has one more tensor, the state of the generator before the draw.
-RANDOM_MARK = "R"
-
-
-def redraws(text: str) -> bool:
-    """Whether the text is that of an overload whose gradient draws again what the call drew."""
-    return text.startswith(RANDOM_MARK)
 
 
 def _bits(value: float) -> str:
@@ -119,10 +113,55 @@ class Reader:
         return [self.value() for _ in range(int(self.until(b";")))]
 
 
-def decode(text: str) -> list[Any]:
-    """The values of an argument text, without the random mark: Slots for tensors, plain numbers for wrapped ones."""
-    reader = Reader(text.removeprefix(RANDOM_MARK))
-    values = []
-    while reader.position < len(reader.data):
-        values.append(reader.value())
-    return values
+# In front of an overload's text: the kernel has one more tensor, the state of the generator before the draw.
+_REDRAWS = "R"
+
+
+class Text(str):
+    """The arguments of an overload's call but its tensors, as the kernel reads them.
+
+    They become a string once, when the call is bound, because MindSpore tells primitives apart by strings. What asks
+    for one of them asks its values.
+    """
+
+    @functools.cached_property
+    def values(self) -> list[Any]:
+        """The arguments in the schema's order, without generators and devices: a Slot for a tensor, a plain number for
+        a wrapped one."""
+        reader = Reader(self.removeprefix(_REDRAWS))
+        values = []
+        while reader.position < len(reader.data):
+            values.append(reader.value())
+        return values
+
+    @property
+    def redraws(self) -> bool:
+        """Whether the overload's gradient draws again what the call drew."""
+        return self.startswith(_REDRAWS)
+
+    @functools.cached_property
+    def inputs(self) -> int:
+        """How many tensors the kernel takes for its gradient: its inputs, and the state of a draw."""
+        return sum(1 for _ in _slots(self.values)) + self.redraws
+
+    @functools.cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """The positions of the inputs whose lengths are arguments."""
+        return tuple(slot.position for slot in _slots(self.values) if isinstance(slot, Size))
+
+    def drawing_again(self) -> Text:
+        """The same for a kernel that takes the state of the generator, and draws from it."""
+        return Text(_REDRAWS + self)
+
+
+def text_of(values: Iterable[Any]) -> Text:
+    """The text of bound arguments."""
+    return Text("".join(map(encode, values)))
+
+
+def _slots(values: list[Any]) -> Iterator[Slot]:
+    for value in values:
+        if isinstance(value, list):
+            yield from _slots(value)
+        elif isinstance(value, Slot):
+            yield value

@@ -1,4 +1,5 @@
 """Binds a call's arguments to an overload, by the rules of PyTorch's own argument parser and in its words."""
+
 from __future__ import annotations
 
 import contextlib
@@ -11,11 +12,10 @@ import mindspore as ms
 import numpy as np
 import torch
 
-from bridge import devices, dtypes
-from bridge.encoding import RANDOM_MARK, Size, Slot, Wrapped, encode
-from bridge.schema import Argument, Schema
+from bridge.op import devices, dtypes
+from bridge.op.encoding import Size, Slot, Text, Wrapped, text_of
+from bridge.op.schema import Argument, Schema
 
-_LAYOUTS = {torch.strided: "strided"}
 _MEMORY_FORMATS = {
     torch.contiguous_format: "contiguous_format",
     torch.preserve_format: "preserve_format",
@@ -54,7 +54,7 @@ class Bound:
 
     schema: Schema
     tensors: list[Any]
-    text: str
+    text: Text
     reusable: bool
     """Whether the text depends on nothing but Python values: not on the data of a 0-d tensor."""
 
@@ -89,7 +89,7 @@ def _is_int(value: Any) -> bool:
 
 
 class Binder:
-    """Binds one call to one overload. `fail` raises in the words of PyTorch's parser."""
+    """Binds one call to one overload. `fail` gives the error, in the words of PyTorch's parser."""
 
     def __init__(self, schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.schema = schema
@@ -103,10 +103,12 @@ class Binder:
 
     def bind(self) -> Bound:
         values = [self.value(*item) for item in self.assign()]
-        self.check_numbers_fit(values)
+        self.refuse_pinned_memory(values)
         pairs = zip(values, self.schema.arguments, strict=True)
         encoded = [value for value, argument in pairs if argument.base not in ("Generator", "Device")]
-        text = RANDOM_MARK * self.schema.redraws + "".join(map(encode, encoded))
+        text = text_of(encoded)
+        if self.schema.redraws:
+            text = text.drawing_again()
         return Bound(self.schema, self.tensors, text, not self.reads_data)
 
     def assign(self) -> list[tuple[Argument, Any, int | None]]:
@@ -126,8 +128,11 @@ class Binder:
             elif argument.name in named:
                 assigned.append((argument, named.pop(argument.name), None))
             elif argument.required:
-                missing = [a.name for i, a in enumerate(schema.arguments)
-                           if a.required and i >= len(self.args) and a.name not in self.kwargs]
+                missing = [
+                    a.name
+                    for i, a in enumerate(schema.arguments)
+                    if a.required and i >= len(self.args) and a.name not in self.kwargs
+                ]
                 raise self.fail(f"missing {len(missing)} required argument(s): {', '.join(map(repr, missing))}")
             else:
                 assigned.append((argument, argument.default, None))
@@ -296,7 +301,7 @@ class Binder:
             f"{self.schema.packet}(): a generator is not supported: seed with bridge.manual_seed or mindspore.set_seed"
         )
 
-    def check_numbers_fit(self, values: list[Any]) -> None:
+    def refuse_pinned_memory(self, values: list[Any]) -> None:
         for argument, value in zip(self.schema.arguments, values, strict=True):
             if argument.name == "pin_memory" and value:
                 raise ValueError(f"{self.schema.packet}(): pinned memory is not supported")

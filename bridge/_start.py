@@ -1,0 +1,45 @@
+"""What the first call changes in the process. Importing the package changes nothing."""
+
+from __future__ import annotations
+
+import functools
+
+from bridge import seeds
+from bridge.infer import strides
+from bridge.op import devices
+from bridge.op.table import SHARED, SHIMS
+from bridge.primitive import direct, graph_shapes
+
+
+@functools.cache
+def start() -> None:
+    """Make the process ready for calls, once.
+
+    It loads the libraries, lets their kernels ask Python for shapes, and makes MindSpore's seeds PyTorch's too. With
+    MindSpore's device a CPU, it has MindSpore do its own work on the thread that calls. The first call of a CUDA kernel
+    also gives PyTorch's allocator MindSpore's memory (ms_ext/cuda/allocator.cu).
+    """
+    shared = devices.load(SHARED["CPU"])
+    graph_shapes.install(shared)
+    strides.install(shared)
+    devices.load(SHIMS["CPU"])
+    seeds.follow_mindspore()
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the random operators: from here on they draw what PyTorch draws after `torch.manual_seed(seed)`.
+
+    `mindspore.set_seed` and `mindspore.manual_seed` do this too.
+
+    Args:
+        seed: as `torch.manual_seed` takes it.
+    """
+    start()
+    seeds.seed(seed)
+
+
+def start_on(device: str) -> None:
+    """The same before a call that runs on `device` ("CPU" or "GPU")."""
+    start()
+    if device == devices.target() == "CPU":
+        direct.leave_queues()

@@ -1,0 +1,50 @@
+"""Tensors of one framework as the other's: a view of the same memory, or a copy."""
+
+from __future__ import annotations
+
+import ctypes
+
+import mindspore as ms
+import torch
+
+from bridge.op import devices, dtypes
+from bridge.op.table import SHARED
+
+
+def torch_view(tensor: ms.Tensor) -> torch.Tensor:
+    """A PyTorch tensor on the memory of a MindSpore tensor, on whichever device that is; the data is not copied.
+
+    The caller keeps `tensor` alive, and has waited for MindSpore to compute it.
+    """
+    dtype = dtypes.to_torch(tensor.dtype)
+    count = tensor.size
+    if count == 0:
+        return torch.empty(tensor.shape, dtype=dtype)
+    address = tensor.data_ptr()
+    if not address:
+        raise RuntimeError("a tensor has an initializer that has not run: call its init_data() first")
+    size = count * dtype.itemsize
+    if devices.target() == "GPU" and devices.has_cuda_set():
+        device = devices.load(SHARED["GPU"]).ms_ext_device_of(ctypes.c_void_p(address))
+        if device >= 0:
+            data = torch.as_tensor(_CudaMemory(address, size), device=f"cuda:{device}")
+            return data.view(dtype).view(tensor.shape)
+    memory = (ctypes.c_char * size).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype).view(tensor.shape)
+
+
+class _CudaMemory:
+    """Some bytes of CUDA memory, in the form in which PyTorch takes them from other libraries."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3, "strides": None,
+        }  # fmt: skip
+
+
+def from_torch(tensor: torch.Tensor) -> ms.Tensor:
+    """A MindSpore tensor with a copy of the data."""
+    result = ms.Tensor(shape=tuple(tensor.shape), dtype=dtypes.to_mindspore(tensor.dtype))
+    if tensor.numel():
+        torch_view(result).copy_(tensor)
+    return result

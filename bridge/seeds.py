@@ -1,0 +1,131 @@
+"""Seeds: random operators draw from PyTorch's default generators, which follow MindSpore's."""
+
+from __future__ import annotations
+
+import mindspore as ms
+import mindspore.dataset
+import numpy as np
+import torch
+from mindspore.common.generator import Generator, default_generator
+
+from bridge import _mindspore
+from bridge.op import devices
+
+# Of the state of a generator of MindSpore's: seed and offset.
+_OWN_SIZE = 16
+
+
+def seed(number: int) -> None:
+    """Seed PyTorch's default generators, after the draws that were asked for before."""
+    _mindspore.wait()
+    torch.manual_seed(number)
+
+
+class _Seeds:
+    """What MindSpore and PyTorch are seeded with."""
+
+    def __init__(self) -> None:
+        self.of_generator = _mindspore.seed_of(default_generator)  # by mindspore.manual_seed
+        self.of_process = ms.get_seed()  # by mindspore.set_seed
+        self.of_torch = torch.initial_seed()
+
+
+_AT_IMPORT = _Seeds()
+
+
+def follow_mindspore() -> None:
+    """Make MindSpore's seeds and states those of the random operators too."""
+    _catch_up()
+    _mindspore.after_set_seed(lambda: seed(ms.dataset.config.get_seed()))
+    _follow_default_generator()
+
+
+def _catch_up() -> None:
+    """Seed as MindSpore has been seeded so far, unless PyTorch was seeded since the bridge was imported."""
+    now = _Seeds()
+    if now.of_torch != _AT_IMPORT.of_torch:
+        return
+    if now.of_generator != _AT_IMPORT.of_generator:
+        seed(now.of_generator)
+    elif now.of_process is not None:
+        seed(now.of_process)
+
+
+def _follow_default_generator() -> None:
+    """Make `mindspore.manual_seed`, `seed`, `get_rng_state` and `set_rng_state` mean the random operators too.
+
+    MindSpore has no hook for that. These functions, which `recompute` and others import by name, call methods of the
+    default generator. A state of MindSpore's is followed by those of PyTorch's generators.
+    """
+    seed_own, draw_seed = default_generator.manual_seed, default_generator.seed
+    get_own, set_own = default_generator.get_state, default_generator.set_state
+
+    # A state that was taken before now is MindSpore's only. PyTorch's has not changed since then.
+    own_before, before = get_own().asnumpy(), _states()
+
+    def manual_seed(number: int) -> Generator:
+        found = seed_own(number)
+        seed(number)
+        return found
+
+    def seed_by_chance() -> int:
+        number = draw_seed()
+        seed(number)
+        return number
+
+    def get_state() -> ms.Tensor:
+        _mindspore.wait()
+        return ms.Tensor(np.concatenate([get_own().asnumpy(), _states()]))
+
+    def set_state(state: ms.Tensor) -> None:
+        _mindspore.wait()
+        set_own(state[:_OWN_SIZE])
+        numbers = state.asnumpy()
+        own, drawn = numbers[:_OWN_SIZE], numbers[_OWN_SIZE:]
+        if drawn.size:
+            _restore(drawn)
+        elif _is_no_later(own, own_before):
+            _restore(before)  # any other comes from a graph, which has MindSpore's only
+
+    for name, function in (
+        ("manual_seed", manual_seed), ("seed", seed_by_chance), ("get_state", get_state), ("set_state", set_state)
+    ):  # fmt: skip
+        setattr(default_generator, name, _mindspore.InPyNative(function, getattr(default_generator, name)))
+    _take_longer_states()
+
+
+def _states() -> np.ndarray:
+    """The states of PyTorch's default generators, of the CPU and then of the GPU, as bytes."""
+    states = [torch.get_rng_state()]
+    if _draws_on_gpu():
+        states.append(torch.cuda.get_rng_state(devices.torch_name("GPU")))
+    return np.concatenate([state.numpy() for state in states])
+
+
+def _restore(states: np.ndarray) -> None:
+    """The reverse of `_states`."""
+    drawn = torch.from_numpy(states.copy())
+    on_host = torch.get_rng_state().numel()
+    torch.set_rng_state(drawn[:on_host])
+    if drawn.numel() > on_host and _draws_on_gpu():
+        torch.cuda.set_rng_state(drawn[on_host:], devices.torch_name("GPU"))
+
+
+def _is_no_later(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether a state of MindSpore's, seed and offset, comes before another of the same seed, or is it."""
+    (seed, offset), (other_seed, other_offset) = one.view(np.int64), other.view(np.int64)
+    return seed == other_seed and offset <= other_offset
+
+
+def _take_longer_states() -> None:
+    """Make any other generator of MindSpore's take its part of the default one's state."""
+    set_own = Generator.set_state
+
+    def set_state(self, state):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        set_own(self, state[:_OWN_SIZE])
+
+    Generator.set_state = set_state
+
+
+def _draws_on_gpu() -> bool:
+    return devices.target() == "GPU" and devices.has_cuda_set()
