@@ -2,6 +2,7 @@
 
 The source is `torchgen`'s model of the installed PyTorch; nothing here parses C++ headers.
 """
+
 from __future__ import annotations
 
 import functools

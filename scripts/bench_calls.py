@@ -20,7 +20,6 @@ shows the medians of turns, as soon as they are measured.
     python scripts/bench_calls.py --quick --json calls.json
 """
 
-
 from __future__ import annotations
 
 import argparse

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What stays in memory per call, and per step of training.
 
-    python scripts/bench_memory.py                   # the same call again and again, new numbers, new shapes
-    python scripts/bench_memory.py --training 10000  # a training step: here, in MindSpore's operators, in none
+python scripts/bench_memory.py                   # the same call again and again, new numbers, new shapes
+python scripts/bench_memory.py --training 10000  # a training step: here, in MindSpore's operators, in none
 """
 
 from __future__ import annotations

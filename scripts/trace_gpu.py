@@ -83,8 +83,11 @@ def main() -> None:
     parsed = parser.parse_args()
     ms.set_device("GPU")
     rows = []
-    print(f"{'per link':22}" + "".join(f"{way + ' µs':>13}{'gaps':>8}{'kernels':>8}{'waits':>6}" for way in WAYS)
-          + f"{'/ mindspore':>12}{'/ torch':>9}")
+    print(
+        f"{'per link':22}"
+        + "".join(f"{way + ' µs':>13}{'gaps':>8}{'kernels':>8}{'waits':>6}" for way in WAYS)
+        + f"{'/ mindspore':>12}{'/ torch':>9}"
+    )
     for mode in ("pynative", "graph"):
         ms.set_context(mode=ms.PYNATIVE_MODE if mode == "pynative" else ms.GRAPH_MODE)
         for case in CASES:
@@ -93,8 +96,11 @@ def main() -> None:
             text = f"{mode:9}{case.name:13}"
             for way in WAYS:
                 t = found.get(way)
-                text += (f"{t.kernel_us:13.1f}{t.gap_us:8.1f}{t.kernels:8.1f}{sum(t.waits.values()):6}" if t
-                         else f"{'-':>13}{'-':>8}{'-':>8}{'-':>6}")
+                text += (
+                    f"{t.kernel_us:13.1f}{t.gap_us:8.1f}{t.kernels:8.1f}{sum(t.waits.values()):6}"
+                    if t
+                    else f"{'-':>13}{'-':>8}{'-':>8}{'-':>6}"
+                )
             for way, width in (("mindspore", 12), ("torch", 9)):
                 ratio = f"{found['bridge'].kernel_us / found[way].kernel_us:.3f}" if way in found else "-"
                 text += f"{ratio:>{width}}"

@@ -1,4 +1,5 @@
 """The C++ unit tests of ms_ext, compiled with the address and undefined-behaviour sanitizers."""
+
 from __future__ import annotations
 
 import os
@@ -50,9 +51,20 @@ pytestmark = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"no C++ 
 def output(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What the compiled tests print."""
     binary = tmp_path_factory.mktemp("cpp") / "test_ms_ext"
-    flags = ["-std=c++20", "-g1", "-O0", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
-             "-fno-sanitize-recover=all", f"-I{ROOT / 'ms_ext'}",
-             "-DTESTS=" + " ".join(f"TEST({name})" for name in TESTS), "-isystem", str(TORCH / "include")]
+    flags = [
+        "-std=c++20",
+        "-g1",
+        "-O0",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        f"-I{ROOT / 'ms_ext'}",
+        "-DTESTS=" + " ".join(f"TEST({name})" for name in TESTS),
+        "-isystem",
+        str(TORCH / "include"),
+    ]
     libraries = [f"-L{TORCH / 'lib'}", f"-Wl,-rpath,{TORCH / 'lib'}", "-ltorch_cpu", "-lc10"]
     objects = [binary.with_name(f"{source.stem}.o") for source in SOURCES]
     compilers = [

@@ -1,7 +1,7 @@
 """Any ATen operator by name, on CPU, against PyTorch: bit for bit, in PyNative and graph mode.
 
-    python tests/test_cpu_op.py grid_sampler_2d
-    python tests/test_cpu_op.py add.Tensor layer_norm 'upsample_*'
+python tests/test_cpu_op.py grid_sampler_2d
+python tests/test_cpu_op.py add.Tensor layer_norm 'upsample_*'
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ def test_bits_are_pytorchs(op: str, mode: str) -> None:
     from conformance import by_name  # pytest finds it; the command below starts it
 
     by_name.assert_bits_are_pytorchs(op, mode, "CPU")
-
 
 
 def run(device: str) -> int:

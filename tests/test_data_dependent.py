@@ -1,4 +1,5 @@
 """Calls whose results have shapes that depend on the data, and calls of the same operators where they do not."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -177,8 +178,6 @@ KNOWN: list[tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = [
 NOT_REPEATED = [lstsq, lstsq_of_full_rank, lstsq_with_singular_values, lstsq_with_residuals]
 
 
-
-
 def check(function: Callable[..., Any], inputs: Sequence[np.ndarray], run: Callable[..., Any], **how: Any) -> None:
     def call(*tensors):
         return function(aten, *tensors)
@@ -354,8 +353,10 @@ def test_graph_mode_refuses_no_operator_whose_results_are_tensors() -> None:
     refused = {name: row["graph_reason"] for name, row in rows.items() if row.get("graph_reason")}
     assert {name: why for name, why in refused.items() if schema(name).gives_tensors} == {}
     assert set(refused.values()) == {
-        "it has no result", "its result is not a tensor", "not all of its results are tensors",
-    }  # fmt: skip
+        "it has no result",
+        "its result is not a tensor",
+        "not all of its results are tensors",
+    }
 
 
 def graph_of_a_net(x, weight):

@@ -1,4 +1,5 @@
 """scripts/check_docs.py finds the commands of README and docs; CI runs them."""
+
 from __future__ import annotations
 
 import pathlib

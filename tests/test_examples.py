@@ -1,4 +1,5 @@
 """The examples of scripts/examples, which check their results and gradients themselves."""
+
 from __future__ import annotations
 
 import importlib

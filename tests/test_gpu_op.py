@@ -1,7 +1,7 @@
 """Any ATen operator by name, on GPU, against PyTorch there: bit for bit, in PyNative and graph mode.
 
-    python tests/test_gpu_op.py grid_sampler_2d
-    pytest tests --device GPU
+python tests/test_gpu_op.py grid_sampler_2d
+pytest tests --device GPU
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ def test_bits_are_pytorchs(op: str, mode: str) -> None:
     from conformance import by_name  # pytest finds it; the command below starts it
 
     by_name.assert_bits_are_pytorchs(op, mode, "GPU")
-
 
 
 if __name__ == "__main__":

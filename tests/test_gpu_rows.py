@@ -1,6 +1,6 @@
 """On GPU, the kernels for long rows (ms_ext/row_kernels.h) give PyTorch's bits, and run where they should.
 
-    pytest tests/test_gpu_rows.py --device GPU
+pytest tests/test_gpu_rows.py --device GPU
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from bridge import aten
 from shared import modes
 
 pytestmark = pytest.mark.gpu
-
 
 
 def rows(length: int) -> np.ndarray:
@@ -101,9 +100,7 @@ def test_sort(length: int, function: Callable[[Any], Any], wrap: Callable[[Any],
 
 @modes
 @pytest.mark.parametrize(("function", "kernel"), [(softmax, "softmax_row"), (sort, "sort_row")])
-def test_they_are_the_kernels_that_run(
-    function: Callable[[Any], Any], kernel: str, wrap: Callable[[Any], Any]
-) -> None:
+def test_they_are_the_kernels_that_run(function: Callable[[Any], Any], kernel: str, wrap: Callable[[Any], Any]) -> None:
     run, x = wrap(function), ms.Tensor(rows(4096))
     assert kernels(lambda: run(x)) == [kernel]
 

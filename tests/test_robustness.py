@@ -1,4 +1,5 @@
 """Nothing that a Python caller passes may end the process, and the same calls again may not make it grow."""
+
 from __future__ import annotations
 
 import math
@@ -61,8 +62,11 @@ def test_repeated_calls_do_not_grow_the_process() -> None:
 
 
 numbers = st.one_of(
-    st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), st.complex_numbers(allow_nan=False),
-)  # fmt: skip
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(),
+    st.complex_numbers(allow_nan=False),
+)
 texts = st.text(st.characters(codec="utf-8"))
 # Texts that end as an argument text or one of its marks may: the encoding must not take them for its own.
 texts = st.one_of(texts, texts.flatmap(lambda text: st.sampled_from("RTN;").map(lambda end: text + end)))
@@ -115,11 +119,18 @@ def test_every_int_is_exact_or_refused(number: int) -> None:
 
 
 anything = st.one_of(
-    st.none(), numbers, st.text(max_size=5), st.binary(max_size=5), st.integers(),
+    st.none(),
+    numbers,
+    st.text(max_size=5),
+    st.binary(max_size=5),
+    st.integers(),
     st.lists(st.integers(-3, 5), max_size=4),
-    st.dictionaries(st.text(max_size=2), st.integers(), max_size=2), st.sampled_from([object, len, ms.float32, ...]),
-    st.just(ms.Tensor(np.ones((2, 3), np.float32))), st.just(torch.ones(2)), st.just(np.ones(2)),
-)  # fmt: skip
+    st.dictionaries(st.text(max_size=2), st.integers(), max_size=2),
+    st.sampled_from([object, len, ms.float32, ...]),
+    st.just(ms.Tensor(np.ones((2, 3), np.float32))),
+    st.just(torch.ones(2)),
+    st.just(np.ones(2)),
+)
 
 
 names = st.sampled_from(

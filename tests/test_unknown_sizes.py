@@ -1,4 +1,5 @@
 """Numbers that a graph knows only when it runs, most of them sizes taken from `x.shape`, as arguments of calls."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -18,8 +19,10 @@ CALLS: list[tuple[str, Callable[[torch.Tensor, int], torch.Tensor]]] = [
     ("aten.view(x, [n * 4, 4])", lambda x, n: x.view(n * 4, 4)),
     ("aten.view(x, n * 2, -1)", lambda x, n: x.view(n * 2, -1)),
     ("aten.reshape(x, (n, 2, x.shape[1] // 2))", lambda x, n: x.reshape(n, 2, 8)),
-    ("aten.view(aten.transpose(aten.view(x, [n, 4, 4]), 1, 2), [n, 16])",
-     lambda x, n: x.view(n, 4, 4).transpose(1, 2).reshape(n, 16)),
+    (
+        "aten.view(aten.transpose(aten.view(x, [n, 4, 4]), 1, 2), [n, 16])",
+        lambda x, n: x.view(n, 4, 4).transpose(1, 2).reshape(n, 16),
+    ),
     ("aten.unflatten(x, 0, [n // 2, 2])", lambda x, n: x.unflatten(0, [n // 2, 2])),
     ("aten.expand(aten.slice(x, 0, 0, 1), [n, 16])", lambda x, n: x[:1].expand(n, 16)),
     ("aten.slice(x, 0, 1, n - 1)", lambda x, n: x[1 : n - 1]),
@@ -62,9 +65,7 @@ def graph_mode() -> Any:
 
 
 @pytest.mark.parametrize("expression, expected", CALLS, ids=[call for call, _ in CALLS])
-def test_one_graph_serves_every_size(
-    expression: str, expected: Callable[[torch.Tensor, int], torch.Tensor]
-) -> None:
+def test_one_graph_serves_every_size(expression: str, expected: Callable[[torch.Tensor, int], torch.Tensor]) -> None:
     cell = network(expression)
     compiled = []
     for n in (4, 6, 2):
@@ -77,14 +78,12 @@ def test_one_graph_serves_every_size(
 
 
 @pytest.mark.parametrize("expression, expected", CALLS[:16], ids=[call for call, _ in CALLS[:16]])
-def test_gradients(
-    expression: str, expected: Callable[[torch.Tensor, int], torch.Tensor]
-) -> None:
+def test_gradients(expression: str, expected: Callable[[torch.Tensor, int], torch.Tensor]) -> None:
     x = np.random.default_rng(0).standard_normal((6, 16), np.float32)
     found = ms.ops.GradOperation()(network(expression))(ms.Tensor(x))
     leaf = torch.from_numpy(x).requires_grad_()
     result = expected(leaf, 6)
-    wanted, = torch.autograd.grad(result, leaf, torch.ones_like(result))
+    (wanted,) = torch.autograd.grad(result, leaf, torch.ones_like(result))
     np.testing.assert_array_equal(found.asnumpy(), wanted.numpy())
 
 

@@ -593,11 +593,14 @@ each(
     "_scaled_mm",
     lambda m: [
         call(
-            torch.randn(16, 32).to(torch.float8_e4m3fn), torch.randn(32, 16).to(torch.float8_e4m3fn),
-            torch.tensor(0.5), torch.tensor(2.0), out_dtype=torch.bfloat16,
+            torch.randn(16, 32).to(torch.float8_e4m3fn),
+            torch.randn(32, 16).to(torch.float8_e4m3fn),
+            torch.tensor(0.5),
+            torch.tensor(2.0),
+            out_dtype=torch.bfloat16,
         )
     ],
-)  # fmt: skip
+)
 
 # PyTorch's own test operators: they cover argument types that few others have -----------------------------------------
 

@@ -1,4 +1,5 @@
 """What the examples share: the device, both modes of MindSpore, and comparisons."""
+
 from __future__ import annotations
 
 import argparse
