@@ -1,6 +1,8 @@
 """What kernels of one's own cost: the build, loading what is built, and a call, in one run.
 
-python scripts/bench_kernels.py
+Usage:
+
+    python scripts/bench_kernels.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Checks the rules of the tree: no import of bridge runs back up, MindSpore's private names stand in two places.
 
-python scripts/check_structure.py   # prints what is against them; tests/test_structure.py runs it, too
+Usage:
+
+    python scripts/check_structure.py   # prints what is against them; tests/test_structure.py runs it, too
 """
 
 from __future__ import annotations

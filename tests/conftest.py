@@ -1,7 +1,9 @@
 """The tests of one device run in a process of their own: MindSpore keeps the device that it has.
 
-pytest tests                  # on CPU
-pytest tests --device GPU     # those about the GPU, which are marked so
+Usage:
+
+    pytest tests                  # on CPU
+    pytest tests --device GPU     # those about the GPU, which are marked so
 """
 
 from __future__ import annotations

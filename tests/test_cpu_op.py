@@ -1,7 +1,9 @@
 """Any ATen operator by name, on CPU, against PyTorch: bit for bit, in PyNative and graph mode.
 
-python tests/test_cpu_op.py grid_sampler_2d
-python tests/test_cpu_op.py add.Tensor layer_norm 'upsample_*'
+Usage:
+
+    python tests/test_cpu_op.py grid_sampler_2d
+    python tests/test_cpu_op.py add.Tensor layer_norm 'upsample_*'
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """PyTorch's CPU kernels on MindSpore's GPU device: asked for, or because there is no CUDA kernel.
 
-pytest tests/test_cpu_op_in_gpu_device.py --device GPU
+Usage:
+
+    pytest tests/test_cpu_op_in_gpu_device.py --device GPU
 """
 
 from __future__ import annotations

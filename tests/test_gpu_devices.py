@@ -1,6 +1,8 @@
 """Several GPUs: operators run on the one that MindSpore's data is on, whichever is PyTorch's current one.
 
-pytest tests/test_gpu_devices.py --device GPU
+Usage:
+
+    pytest tests/test_gpu_devices.py --device GPU
 """
 
 from __future__ import annotations

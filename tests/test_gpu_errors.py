@@ -1,6 +1,8 @@
 """On GPU, what fails at launch reaches the caller with the operator's name and PyTorch's words; the process goes on.
 
-pytest tests/test_gpu_errors.py --device GPU
+Usage:
+
+    pytest tests/test_gpu_errors.py --device GPU
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Any ATen operator by name, on GPU, against PyTorch there: bit for bit, in PyNative and graph mode.
 
-python tests/test_gpu_op.py grid_sampler_2d
-pytest tests --device GPU
+Usage:
+
+    python tests/test_gpu_op.py grid_sampler_2d
+    pytest tests --device GPU
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """On GPU, the kernels for long rows (ms_ext/row_kernels.h) give PyTorch's bits, and run where they should.
 
-pytest tests/test_gpu_rows.py --device GPU
+Usage:
+
+    pytest tests/test_gpu_rows.py --device GPU
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """On GPU, kernels run on MindSpore's stream: in order with its own, and without the host waiting.
 
-pytest tests/test_gpu_stream.py --device GPU
+Usage:
+
+    pytest tests/test_gpu_stream.py --device GPU
 """
 
 from __future__ import annotations

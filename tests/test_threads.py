@@ -39,7 +39,11 @@ CALLS: list[Callable[[Any, Any], Any]] = [
 
 
 def run_at_once(work: Callable[[int], None]) -> None:
-    """Call `work` with each thread's number, all starting together; raise what any of them raised."""
+    """Call `work` with each thread's number, all starting together.
+
+    Raises:
+        BaseException: what any of them raised.
+    """
     start = threading.Barrier(THREADS)
     errors: list[BaseException] = []
 

@@ -1,6 +1,8 @@
 """Two MindSpore AOT kernels, of C++ and of CUDA: a + b, and a * a + b * b with a backward kernel.
 
-python scripts/examples/custom_add/run.py [--device GPU]
+Usage:
+
+    python scripts/examples/custom_add/run.py [--device GPU]
 """
 
 from __future__ import annotations

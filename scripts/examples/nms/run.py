@@ -1,6 +1,8 @@
 """Non-maximum suppression: an operator registered with PyTorch, whose result has a size that depends on the data.
 
-python scripts/examples/nms/run.py [--device GPU]
+Usage:
+
+    python scripts/examples/nms/run.py [--device GPU]
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The batched outer product (b, n) x (b, m) -> (b, n, m): a PyTorch extension whose gradient is a Python function.
 
-python scripts/examples/outer/run.py [--device GPU]
+Usage:
+
+    python scripts/examples/outer/run.py [--device GPU]
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """A PyTorch extension with a forward and a backward kernel, in C++ and CUDA.
 
-python scripts/examples/sigmoid/run.py [--device GPU]
+Usage:
+
+    python scripts/examples/sigmoid/run.py [--device GPU]
 """
 
 from __future__ import annotations

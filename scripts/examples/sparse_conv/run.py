@@ -1,6 +1,8 @@
 """A sparse convolution of a point cloud: hash, voxelize, convolve, devoxelize, and their gradients.
 
-python scripts/examples/sparse_conv/run.py [--device GPU]
+Usage:
+
+    python scripts/examples/sparse_conv/run.py [--device GPU]
 """
 
 from __future__ import annotations
