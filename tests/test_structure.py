@@ -132,3 +132,7 @@ def test_an_import_that_is_listed_passes_as_long_as_it_is_there(tree: Path) -> N
 def test_the_names_have_a_home(copy: tuple[Path, list[Breach]], tree: Path) -> None:
     append(tree / private_names.PYTHON_HOME, "from mindspore.ops.primitive import _run_op")
     assert check_structure.breaches(tree) == copy[1]
+
+
+def test_the_tree_is_clean() -> None:
+    assert list(map(str, check_structure.breaches())) == []
