@@ -6,6 +6,7 @@ bridge_setup test 'aten-bridge[test,lint]'
 cd "$BRIDGE_ROOT"
 status=0
 ruff check . || status=1
+ruff format --check . || status=1
 mypy || status=1
 mypy --allow-untyped-defs setup.py scripts/*.py scripts/{bench,conformance,misuse,structure}/*.py tests/*.py || status=1
 clang-format --dry-run -Werror ms_ext/*.{h,cpp,cu} ms_ext/mindspore/common/*.h aten_ops/leaky_relu.cpp \
