@@ -1,4 +1,5 @@
 """Builds the shims with the package, whose requirements bridge/_versions.py has; all else stands in pyproject.toml."""
+
 import os
 import pathlib
 import sys

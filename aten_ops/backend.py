@@ -1,4 +1,5 @@
 """The build back end: that of setuptools, with the releases of MindSpore and PyTorch that bridge/_versions.py has."""
+
 from __future__ import annotations
 
 from typing import Any

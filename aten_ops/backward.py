@@ -3,6 +3,7 @@
 `ms_ext/backward.h` shows one. An overload whose formula needs something that is not in the tables below is left to
 PyTorch's engine over a recomputation (ms_ext/gradient/gradient.cpp), which differentiates everything.
 """
+
 from __future__ import annotations
 
 import pathlib
@@ -14,9 +15,15 @@ from .model import Operator, derivatives
 from .shims import SUPPLIED, holder
 
 # Types of saved fields that hold tensors: the field's name ends in an underscore, and it is a SavedVariable or a list.
-_TENSOR_TYPES = ("at::Tensor", "::std::optional<at::Tensor>", "at::TensorList", "at::ITensorListRef",
-                 "const c10::List<::std::optional<at::Tensor>> &", "c10::List<::std::optional<at::Tensor>>",
-                 "::std::vector<at::Tensor>")  # fmt: skip
+_TENSOR_TYPES = (
+    "at::Tensor",
+    "::std::optional<at::Tensor>",
+    "at::TensorList",
+    "at::ITensorListRef",
+    "const c10::List<::std::optional<at::Tensor>> &",
+    "c10::List<::std::optional<at::Tensor>>",
+    "::std::vector<at::Tensor>",
+)
 
 # Expressions of saved fields that the shims can evaluate: members of tensors, and the helpers in ms_ext/backward.h.
 _EXPRESSION = re.compile(

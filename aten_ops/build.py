@@ -6,6 +6,7 @@ code, so the C++ compiler does for it too.
 Generating is skipped while the generator, its data, PyTorch and Python stay the same; compiling is ninja's, which knows
 every header. Both therefore cost next to nothing when nothing changed, and no library outlives its sources.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -178,9 +179,16 @@ def _pynative_module(objects: pathlib.Path) -> list[str]:
     include = MINDSPORE / "include"
     folders = [MINDSPORE, include, *(include / folder for folder in MINDSPORE_INCLUDES), sysconfig.get_path("include")]
     libraries = (
-        "common", "core", "frontend", "hardware_abstract", "ms_backend", "pynative", "pyboost", "runtime_pipeline",
+        "common",
+        "core",
+        "frontend",
+        "hardware_abstract",
+        "ms_backend",
+        "pynative",
+        "pyboost",
+        "runtime_pipeline",
         "runtime_utils",
-    )  # fmt: skip
+    )
     lines = [
         "rule module",
         f"  command = $cxx -shared $in -o $out {CXX_LIBRARY} -L{MINDSPORE / 'lib'} "

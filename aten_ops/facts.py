@@ -1,4 +1,5 @@
 """The facts of overloads.yaml: what the bridge has to know of single overloads, because PyTorch does not tell it."""
+
 from __future__ import annotations
 
 import enum

@@ -2,6 +2,7 @@
 
 The source is `torchgen`'s model of the installed PyTorch; nothing here parses C++ headers.
 """
+
 from __future__ import annotations
 
 import functools
@@ -239,6 +240,10 @@ def operators(key: str) -> list[Operator]:
 
 
 def refuse_stale(entries: list[str]) -> None:
-    """Raise ValueError if there are entries of overloads.yaml that match nothing."""
+    """Look for entries of overloads.yaml that match nothing.
+
+    Raises:
+        ValueError: there are some.
+    """
     if entries:
         raise ValueError(f"{PATH.name}: nothing in PyTorch {torch.__version__} matches {', '.join(entries)}")

@@ -1,4 +1,5 @@
 """Writes the C++ shims: one struct and one macro line for each operator."""
+
 from __future__ import annotations
 
 import pathlib

@@ -1,4 +1,5 @@
 """Writes what `bridge` reads at run time: the table of operators and the type stubs."""
+
 from __future__ import annotations
 
 import ast
@@ -106,7 +107,7 @@ def _method(operator: Operator, overloaded: bool) -> str:
     signature = ", ".join(["__self", "/", *parameters, *(["*", *keywords] if keywords else [])])
     mark = "    @overload\n" if overloaded else ""
     doc = str(operator.function.func).replace("\\", "\\\\")
-    return f"{mark}    def __call__({signature}) -> {_returns(operator)}:\n        \"\"\"{doc}\"\"\"\n"
+    return f'{mark}    def __call__({signature}) -> {_returns(operator)}:\n        """{doc}"""\n'
 
 
 def stubs(operators: list[Operator]) -> str:

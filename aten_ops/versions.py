@@ -1,4 +1,5 @@
 """bridge/_versions.py without the package around it, which can be imported only when it is built."""
+
 from __future__ import annotations
 
 import pathlib

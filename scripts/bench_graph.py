@@ -16,12 +16,8 @@ from __future__ import annotations
 import argparse
 import functools
 import gc
-import importlib.util
-import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import mindspore as ms
@@ -29,6 +25,7 @@ import numpy as np
 from mindspore import nn
 
 from bridge import aten
+from conformance.source import module_of
 
 # Links of a chain over x (16, 16), as source, by the link's number: what a network of the bridge's calls writes, and
 # the nearest that MindSpore has.
@@ -95,15 +92,8 @@ class GPT(nn.Cell):
 
 
 def function(source: str) -> Any:
-    """The function `f` of the source, in a file, where MindSpore's compiler reads it."""
-    file = Path(tempfile.mkdtemp()) / f"graph_{abs(hash(source))}.py"
-    file.write_text(f"from mindspore import ops\nfrom bridge import aten\n\n\n{source}")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
-    spec.loader.exec_module(module)
-    return module.f
+    """The function `f` of the source."""
+    return module_of(f"from mindspore import ops\nfrom bridge import aten\n\n\n{source}").f
 
 
 def seconds(run: Callable[[], Any]) -> float:

@@ -1,7 +1,10 @@
 """What kernels of one's own cost: the build, loading what is built, and a call, in one run.
 
+Usage:
+
     python scripts/bench_kernels.py
 """
+
 from __future__ import annotations
 
 import functools
@@ -77,9 +80,11 @@ def microseconds(chain: Callable[[], Any], wait: Callable[[Any], Any]) -> float:
 
 def calls() -> None:
     sigmoid = kernels.extension(
-        EXAMPLES / "sigmoid" / "sigmoid.cpp", "sigmoid(Tensor x) -> Tensor", results="x",
+        EXAMPLES / "sigmoid" / "sigmoid.cpp",
+        "sigmoid(Tensor x) -> Tensor",
+        results="x",
         gradient="x: sigmoid_backward(grad, result)",
-    )  # fmt: skip
+    )
     data = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
     x, torch_x = ms.Tensor(data), torch.tensor(data)
 

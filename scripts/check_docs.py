@@ -9,6 +9,7 @@ A command is a line of a ```bash block, or `code` that begins with the name of a
 clone's root. What `source`, `cd` and `export` do lasts. A ```python block is a program. One that is written down twice
 runs once.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -30,7 +31,7 @@ EXCLUDED = {
     "bash scripts/sanitize_gpu.sh": "it needs a GPU",
     "pytest tests --device GPU": "it needs a GPU",
     "python scripts/trace_gpu.py": "it needs a GPU",
-    "python scripts/conformance.py --device GPU --max-samples 3": "it needs a GPU",
+    "python -m scripts.conformance --device GPU --max-samples 3": "it needs a GPU",
     "python scripts/bench_calls.py --device GPU --quick": "it needs a GPU",
     "python scripts/train_demo.py --device GPU": "it needs a GPU",
     "python scripts/examples/NAME/run.py --device GPU": "it needs a GPU",
@@ -41,14 +42,14 @@ EXCLUDED = {
     "bash scripts/versions.sh 2.9.0 2.14.1 python3.10": "as above",
     "bash scripts/versions.sh MINDSPORE TORCH": "it makes an environment of several GB for each pair",
     "docs/gpu.md: import mindspore as ms": "it needs a GPU",
-    "docs/gpu.md: ms.runtime.set_memory(max_size=\"60GB\")             # MindSpore's share": "it needs a GPU",
+    'docs/gpu.md: ms.runtime.set_memory(max_size="60GB")             # MindSpore\'s share': "it needs a GPU",
     "docs/kernels.md: from bridge import kernels": "its sources lie in three folders; tests/test_examples.py runs each",
     "docs/kernels.md: results=lambda x, y: x.new_empty(x.shape[0], x.shape[1], y.shape[1])": "it is one argument",
 }
 # What runs otherwise than it is written: the command, and why.
 INSTEAD = {
-    "python scripts/conformance.py": (
-        "python scripts/conformance.py --limit 20 --no-own-samples", "all of it takes many minutes"),
+    "python -m scripts.conformance": (
+        "python -m scripts.conformance --limit 20 --no-own-samples", "all of it takes many minutes"),
     "python scripts/refusals.py --changes --ops NAME": (
         "python scripts/refusals.py --changes --ops cumsum", "NAME stands for an operator"),
     "python tests/test_cpu_op.py NAME": ("python tests/test_cpu_op.py cumsum", "NAME stands for an operator"),

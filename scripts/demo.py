@@ -104,8 +104,9 @@ def digits(device: str) -> None:
     shears = straightening(images)
 
     # The layer on top is fitted to what the bridge computes for the training images.
-    fitted = LogisticRegression(max_iter=300).fit(Features(filters, shears[train])(ms.Tensor(images[train])).asnumpy(),
-                                                  data.target[train])
+    fitted = LogisticRegression(max_iter=300).fit(
+        Features(filters, shears[train])(ms.Tensor(images[train])).asnumpy(), data.target[train]
+    )
     weight, bias = fitted.coef_.astype(np.float32), fitted.intercept_.astype(np.float32)
 
     classifier = Classifier(Features(filters, shears[test]), weight, bias)

@@ -13,6 +13,7 @@ its end. The ratios are between kernel times.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -20,10 +21,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import bench_calls
 import mindspore as ms
 import torch
 from torch.autograd import DeviceType
+
+from bench.cases import CASES, Case
+from bench.chains import Chains
 
 LENGTH = 20
 WAYS = ("bridge", "mindspore", "torch")
@@ -56,22 +59,17 @@ def trace(run: Callable[[], Any], finish: Callable[[], None], length: int) -> Tr
     return Trace(busy / length, (span - busy) / length, len(on_device) / length, dict(waits))
 
 
-def traces(case: bench_calls.Case, size: int, mode: str) -> dict[str, Trace]:
-    bench = bench_calls.Bench(case, size, mode, mixed=False, device="GPU")
+def traces(case: Case, size: int, mode: str) -> dict[str, Trace]:
+    chains = Chains(case, size, mode, "GPU")
     found = {}
     for way in WAYS:
-        op = bench.operator(way)
-        if op is None:
+        made = chains.chain(way, LENGTH)
+        if made is None:
             continue
-        if way == "torch":
-            chain = bench_calls.torch_chain(op, len(bench.weights), False, LENGTH)
-            inputs: list[Any] = bench.torch_inputs(LENGTH)
-        else:
-            chain = bench_calls.Chain(op, len(bench.weights), False, LENGTH)
-            inputs = bench.inputs(LENGTH)
+        chain, inputs = made
         finish = torch.cuda.synchronize if way == "torch" else ms.runtime.synchronize
         try:
-            found[way] = trace(lambda chain=chain, inputs=inputs: chain(*inputs), finish, LENGTH)  # type: ignore[misc]
+            found[way] = trace(functools.partial(chain, *inputs), finish, LENGTH)
         except RuntimeError:
             if way != "mindspore":
                 raise  # MindSpore alone may have no kernel for it
@@ -85,18 +83,24 @@ def main() -> None:
     parsed = parser.parse_args()
     ms.set_device("GPU")
     rows = []
-    print(f"{'per link':22}" + "".join(f"{way + ' µs':>13}{'gaps':>8}{'kernels':>8}{'waits':>6}" for way in WAYS)
-          + f"{'/ mindspore':>12}{'/ torch':>9}")
+    print(
+        f"{'per link':22}"
+        + "".join(f"{way + ' µs':>13}{'gaps':>8}{'kernels':>8}{'waits':>6}" for way in WAYS)
+        + f"{'/ mindspore':>12}{'/ torch':>9}"
+    )
     for mode in ("pynative", "graph"):
         ms.set_context(mode=ms.PYNATIVE_MODE if mode == "pynative" else ms.GRAPH_MODE)
-        for case in bench_calls.CASES:
+        for case in CASES:
             found = traces(case, parsed.size, mode)
             rows.append({"op": case.name, "mode": mode, "traces": {way: asdict(t) for way, t in found.items()}})
             text = f"{mode:9}{case.name:13}"
             for way in WAYS:
                 t = found.get(way)
-                text += (f"{t.kernel_us:13.1f}{t.gap_us:8.1f}{t.kernels:8.1f}{sum(t.waits.values()):6}" if t
-                         else f"{'-':>13}{'-':>8}{'-':>8}{'-':>6}")
+                text += (
+                    f"{t.kernel_us:13.1f}{t.gap_us:8.1f}{t.kernels:8.1f}{sum(t.waits.values()):6}"
+                    if t
+                    else f"{'-':>13}{'-':>8}{'-':>8}{'-':>6}"
+                )
             for way, width in (("mindspore", 12), ("torch", 9)):
                 ratio = f"{found['bridge'].kernel_us / found[way].kernel_us:.3f}" if way in found else "-"
                 text += f"{ratio:>{width}}"

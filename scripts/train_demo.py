@@ -6,6 +6,7 @@ the operators, it also trains in these alone, for the speed (its dropout draws o
 Prints the losses side by side, their largest relative difference, the accuracy on digits that were held back, and how
 many images a second each took; draws the curves into build/train_cpu.png (or train_gpu.png).
 """
+
 from __future__ import annotations
 
 import argparse
@@ -31,9 +32,15 @@ BATCH = 64
 LEARNING_RATE = 0.05
 SEED = 3
 SHAPES = {
-    "conv": (16, 1, 3, 3), "conv_bias": (16,), "scale": (16,), "shift": (16,), "hidden": (64, 256),
-    "hidden_bias": (64,), "head": (10, 64), "head_bias": (10,),
-}  # fmt: skip
+    "conv": (16, 1, 3, 3),
+    "conv_bias": (16,),
+    "scale": (16,),
+    "shift": (16,),
+    "hidden": (64, 256),
+    "hidden_bias": (64,),
+    "head": (10, 64),
+    "head_bias": (10,),
+}
 
 
 class Training(NamedTuple):
@@ -108,13 +115,21 @@ class MindSporeNetwork(nn.Cell):
         super().__init__()
         given = {name: ms.Tensor(value) for name, value in weights.items()}
         self.features = nn.SequentialCell(
-            nn.Conv2d(1, 16, 3, pad_mode="pad", padding=1, has_bias=True, weight_init=given["conv"],
-                      bias_init=given["conv_bias"]),
+            nn.Conv2d(
+                1,
+                16,
+                3,
+                pad_mode="pad",
+                padding=1,
+                has_bias=True,
+                weight_init=given["conv"],
+                bias_init=given["conv_bias"],
+            ),
             nn.BatchNorm2d(16),
             nn.ReLU(),
             nn.MaxPool2d(2, 2),
             nn.Flatten(),
-        )  # fmt: skip
+        )
         self.dropout = nn.Dropout(p=0.2)
         self.head = nn.SequentialCell(
             nn.Dense(256, 64, given["hidden"], given["hidden_bias"]),

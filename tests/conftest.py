@@ -1,27 +1,35 @@
 """The tests of one device run in a process of their own: MindSpore keeps the device that it has.
 
+Usage:
+
     pytest tests                  # on CPU
-    pytest tests --device GPU     # those about the GPU, whose files have it in their names
+    pytest tests --device GPU     # those about the GPU, which are marked so
 """
 
 from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import mindspore as ms
 import pytest
 
 import bridge
 from bridge.op import devices
+from shared import MODES
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--renew-golden", action="store_true", help="write tests/golden/ anew; see test_golden.py")
     parser.addoption("--device", choices=("CPU", "GPU"), default="CPU")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # The generator is not installed. Last, so that an installed bridge is found before the sources here.
+    sys.path.append(str(pathlib.Path(__file__).parent.parent))
     device = config.getoption("--device")
     if device == "GPU" and not devices.has_cuda_set():
         raise pytest.UsageError("the bridge was built without the CUDA operators")
@@ -30,9 +38,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     on_gpu = config.getoption("--device") == "GPU"
-    others = [item for item in items if ("gpu" in item.path.stem) != on_gpu]
+    others = [item for item in items if (item.get_closest_marker("gpu") is not None) != on_gpu]
     config.hook.pytest_deselected(items=others)
     items[:] = [item for item in items if item not in others]
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """What makes a function run in a mode."""
+    return MODES[request.param]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,4 @@
-"""A part of scripts/conformance.py that is fast enough for every run: one call of each overload, bit for bit.
+"""A part of scripts/conformance that is fast enough for every run: one call of each overload, bit for bit.
 
 Each row of OpInfo gives its first samples of float32, and our own samples are all there. The script sweeps everything.
 """
@@ -6,15 +6,18 @@ Each row of OpInfo gives its first samples of float32, and our own samples are a
 from __future__ import annotations
 
 import functools
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
-import conformance
+from conformance.calls import Call
+from conformance.check import Forward
+from conformance.compare import compare
+from conformance.options import Options
+from conformance.report import load_expected_misses
+from conformance.sources import recorded_calls
+from conformance.verdict import FAILED, Mismatch, judge
 
 CHUNKS = 16
 # Graph mode compiles each call: a spread of kinds rather than all of them.
@@ -27,23 +30,22 @@ GRAPH_OVERLOADS = [
 
 
 @functools.cache
-def calls() -> dict[str, conformance.Call]:
+def calls() -> dict[str, Call]:
     """The first recorded call of each overload."""
-    options = conformance.Options(max_calls=1, max_samples=4)
-    return {call.overload: call for call in conformance.recorded_calls(torch.float32, options)}
+    options = Options(max_calls=1, max_samples=4)
+    return {call.overload: call for call in recorded_calls(torch.float32, options)}
 
 
 @functools.cache
-def runner(mode: str) -> conformance.Runner:
-    return conformance.Runner(mode)
+def check(mode: str) -> Forward:
+    return Forward(mode)
 
 
 def misses(mode: str, names: list[str]) -> list[str]:
     """Overload and cause of each call without PyTorch's bits. The expected misses are not run: some end the process."""
-    chosen = runner(mode)
-    expected = conformance.load_expected_misses("CPU")
-    outcomes = [chosen.judge(calls()[name], chosen.check_forward) for name in names if name not in expected]
-    return [f"{o.overload}: {o.cause}\n  {o.key}" for o in outcomes if o.status == conformance.FAILED]
+    expected = load_expected_misses("CPU")
+    outcomes = [judge(calls()[name], check(mode)) for name in names if name not in expected]
+    return [f"{o.overload}: {o.cause}\n  {o.key}" for o in outcomes if o.status == FAILED]
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -79,10 +81,10 @@ def test_the_sweep_reaches_what_it_should() -> None:
     ids=["one bit", "sign of zero", "dtype", "shape", "scalar for tensor", "bool for int"],
 )
 def test_differences_are_seen(want: object, got: object) -> None:
-    with pytest.raises(conformance.Mismatch):
-        conformance.compare([want], [got])
+    with pytest.raises(Mismatch):
+        compare([want], [got])
 
 
 def test_nan_equals_nan_whatever_its_payload() -> None:
     payload = torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32)
-    conformance.compare([torch.tensor([float("nan")])], [payload])
+    compare([torch.tensor([float("nan")])], [payload])

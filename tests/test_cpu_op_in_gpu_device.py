@@ -1,5 +1,7 @@
 """PyTorch's CPU kernels on MindSpore's GPU device: asked for, or because there is no CUDA kernel.
 
+Usage:
+
     pytest tests/test_cpu_op_in_gpu_device.py --device GPU
 """
 
@@ -16,6 +18,8 @@ from mindspore import ops
 
 from bridge import aten
 from bridge.op.schema import schema
+
+pytestmark = pytest.mark.gpu
 
 A = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 B = np.random.default_rng(1).standard_normal((6, 5)).astype(np.float32)

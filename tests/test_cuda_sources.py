@@ -6,12 +6,9 @@ import concurrent.futures
 import os
 import pathlib
 import subprocess
-import sys
 
 import pytest
 import torch
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
 from aten_ops import backward, build, model, shims
 

@@ -1,4 +1,5 @@
 """Calls whose results have shapes that depend on the data, and calls of the same operators where they do not."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -11,17 +12,8 @@ import torch
 
 from bridge import aten, coverage
 from bridge.op.schema import schema
-
-MODES = {"pynative": lambda function: function, "graph": ms.jit}
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    return MODES[request.param]
-
-
-def data(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+from conformance.compare import flatten
+from shared import data
 
 
 def integers(*values: Any) -> np.ndarray:
@@ -34,16 +26,12 @@ WINDOW = np.hanning(10)[1:-1].astype(np.float32)
 WEIGHTS = [data(*shape, seed=i) for i, shape in enumerate([(16, 3), (16, 4), (16,), (16,)])]
 
 
-def flat(results: Any) -> list[Any]:
-    return [one for result in results for one in flat(result)] if isinstance(results, (list, tuple)) else [results]
-
-
 def flat_in_graph(results):
     return results if isinstance(results, (list, tuple)) else (results,)
 
 
 def compare(found: Any, expected: Any, tolerance: float = 0) -> None:
-    found, expected = flat(found), flat(expected)
+    found, expected = flatten(found), flatten(expected)
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         assert str(one.dtype).lower() == str(other.dtype).removeprefix("torch.")
@@ -190,8 +178,6 @@ KNOWN: list[tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = [
 NOT_REPEATED = [lstsq, lstsq_of_full_rank, lstsq_with_singular_values, lstsq_with_residuals]
 
 
-
-
 def check(function: Callable[..., Any], inputs: Sequence[np.ndarray], run: Callable[..., Any], **how: Any) -> None:
     def call(*tensors):
         return function(aten, *tensors)
@@ -212,7 +198,7 @@ def check_gradients(function: Callable[..., Any], inputs: Sequence[np.ndarray], 
 
     leaves = [torch.from_numpy(np.array(x)).requires_grad_(i in differentiable) for i, x in enumerate(inputs)]
     total = torch.zeros(())
-    for result in flat(function(torch.ops.aten, *leaves)):
+    for result in flatten(function(torch.ops.aten, *leaves)):
         total = torch.ops.aten.add(total, torch.ops.aten.sum(torch.ops.aten.sin(result)))
     expected = torch.autograd.grad(total, [leaves[i] for i in differentiable])
     compare(run(ms.grad(loss, differentiable))(*map(ms.Tensor, inputs)), expected)
@@ -367,8 +353,10 @@ def test_graph_mode_refuses_no_operator_whose_results_are_tensors() -> None:
     refused = {name: row["graph_reason"] for name, row in rows.items() if row.get("graph_reason")}
     assert {name: why for name, why in refused.items() if schema(name).gives_tensors} == {}
     assert set(refused.values()) == {
-        "it has no result", "its result is not a tensor", "not all of its results are tensors",
-    }  # fmt: skip
+        "it has no result",
+        "its result is not a tensor",
+        "not all of its results are tensors",
+    }
 
 
 def graph_of_a_net(x, weight):

@@ -100,8 +100,11 @@ VIEWS: dict[str, Callable[..., ms.Tensor]] = {
 def test_views(view: str) -> None:
     found = aten.leaky_relu(VIEWS[view](ms.Tensor(X)), 0.1)
     array = {
-        "transposed": X.T, "a slice": X[3:200:2, 5:], "a narrow": X[:, 7:107], "expanded": np.repeat(X[4:5], 30, 0),
-    }[view]  # fmt: skip
+        "transposed": X.T,
+        "a slice": X[3:200:2, 5:],
+        "a narrow": X[:, 7:107],
+        "expanded": np.repeat(X[4:5], 30, 0),
+    }[view]
     expected = torch.nn.functional.leaky_relu(torch.from_numpy(np.ascontiguousarray(array)), 0.1)
     np.testing.assert_array_equal(found.asnumpy(), expected.numpy())
 

@@ -1,10 +1,9 @@
 """scripts/check_docs.py finds the commands of README and docs; CI runs them."""
+
 from __future__ import annotations
 
 import pathlib
-import sys
 
-sys.path.append(str(pathlib.Path(__file__).parent.parent / "scripts"))
 import check_docs
 
 DOCUMENT = """

@@ -1,7 +1,8 @@
 """The examples of scripts/examples, which check their results and gradients themselves."""
+
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import pathlib
 import subprocess
 import sys
@@ -18,14 +19,8 @@ def test_all_examples_are_here() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    path = ROOT / "scripts" / "examples" / name / "run.py"
     monkeypatch.setattr(sys, "path", list(sys.path))  # an example puts its folder there
-    spec = importlib.util.spec_from_file_location(f"example_{name}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    module.main()
+    importlib.import_module(f"examples.{name}.run").main()
     assert "largest relative difference" in capsys.readouterr().out
 
 

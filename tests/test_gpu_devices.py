@@ -1,5 +1,7 @@
 """Several GPUs: operators run on the one that MindSpore's data is on, whichever is PyTorch's current one.
 
+Usage:
+
     pytest tests/test_gpu_devices.py --device GPU
 """
 
@@ -15,6 +17,8 @@ import torch
 
 import bridge
 from bridge import aten
+
+pytestmark = pytest.mark.gpu
 
 X = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
 

@@ -1,5 +1,7 @@
 """On GPU, what fails at launch reaches the caller with the operator's name and PyTorch's words; the process goes on.
 
+Usage:
+
     pytest tests/test_gpu_errors.py --device GPU
 """
 
@@ -13,6 +15,8 @@ import numpy as np
 import pytest
 
 from bridge import aten
+
+pytestmark = pytest.mark.gpu
 
 X = ms.Tensor(np.arange(12, dtype=np.float32).reshape(3, 4))
 

@@ -1,5 +1,7 @@
 """Any ATen operator by name, on GPU, against PyTorch there: bit for bit, in PyNative and graph mode.
 
+Usage:
+
     python tests/test_gpu_op.py grid_sampler_2d
     pytest tests --device GPU
 """
@@ -9,14 +11,19 @@ from __future__ import annotations
 import sys
 
 import pytest
-from per_op import MODES, TESTED, assert_bits_are_pytorchs, main
+
+from test_cpu_op import MODES, TESTED, run
+
+pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("op", TESTED)
 def test_bits_are_pytorchs(op: str, mode: str) -> None:
-    assert_bits_are_pytorchs(op, mode, "GPU")
+    from conformance import by_name  # pytest finds it; the command below starts it
+
+    by_name.assert_bits_are_pytorchs(op, mode, "GPU")
 
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__ or "", "GPU"))
+    sys.exit(run("GPU"))

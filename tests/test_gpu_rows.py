@@ -1,5 +1,7 @@
 """On GPU, the kernels for long rows (ms_ext/cuda/row_kernels.h) give PyTorch's bits, and run where they should.
 
+Usage:
+
     pytest tests/test_gpu_rows.py --device GPU
 """
 
@@ -14,8 +16,9 @@ import pytest
 import torch
 
 from bridge import aten
+from shared import modes
 
-modes = pytest.mark.parametrize("wrap", [lambda function: function, ms.jit], ids=["PyNative", "graph"])
+pytestmark = pytest.mark.gpu
 
 
 def rows(length: int) -> np.ndarray:
@@ -99,9 +102,7 @@ def test_sort(length: int, function: Callable[[Any], Any], wrap: Callable[[Any],
 
 @modes
 @pytest.mark.parametrize(("function", "kernel"), [(softmax, "softmax_row"), (sort, "sort_row")])
-def test_they_are_the_kernels_that_run(
-    function: Callable[[Any], Any], kernel: str, wrap: Callable[[Any], Any]
-) -> None:
+def test_they_are_the_kernels_that_run(function: Callable[[Any], Any], kernel: str, wrap: Callable[[Any], Any]) -> None:
     run, x = wrap(function), ms.Tensor(rows(4096))
     assert kernels(lambda: run(x)) == [kernel]
 

@@ -1,5 +1,7 @@
 """On GPU, kernels run on MindSpore's stream: in order with its own, and without the host waiting.
 
+Usage:
+
     pytest tests/test_gpu_stream.py --device GPU
 """
 
@@ -17,6 +19,8 @@ from mindspore import ops
 
 import bridge
 from bridge import aten
+
+pytestmark = pytest.mark.gpu
 
 SIZE = 2048
 ROUNDS = 1000

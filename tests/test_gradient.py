@@ -1,4 +1,5 @@
 """Gradients: PyTorch's bits, in both modes, of any order; a random operator differentiates the draw it returned."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -13,17 +14,7 @@ import bridge
 from bridge import aten
 from bridge.primitive import differentiate
 from bridge.primitive.aten import ATen
-
-MODES = {"pynative": lambda function: function, "graph": ms.jit}
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    return MODES[request.param]
-
-
-def data(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+from shared import data
 
 
 def leaky_relu(op: Any, x: Any, w: Any) -> Any:  # saves an input
@@ -300,9 +291,16 @@ def test_draws_of_data_dependent_shape_are_differentiated_as_drawn() -> None:
     torch.manual_seed(3)
     leaf = torch.from_numpy(data(6, 4)).requires_grad_()
     expected = torch.rnn_tanh(
-        leaf, torch.tensor([3, 2, 1]), torch.zeros(2, 3, 4), [torch.from_numpy(w.asnumpy()) for w in weights],
-        True, 2, 0.5, True, False,
-    )[0]  # fmt: skip
+        leaf,
+        torch.tensor([3, 2, 1]),
+        torch.zeros(2, 3, 4),
+        [torch.from_numpy(w.asnumpy()) for w in weights],
+        True,
+        2,
+        0.5,
+        True,
+        False,
+    )[0]
     np.testing.assert_array_equal(drawn.asnumpy(), expected.detach().numpy())
     np.testing.assert_array_equal(gradient.asnumpy(), torch.autograd.grad(expected.sum(), leaf)[0].numpy())
 

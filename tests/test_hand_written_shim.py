@@ -1,4 +1,5 @@
 """A shim written by hand, compiled against ms_ext.h as a user would, runs as a MindSpore operator in both modes."""
+
 from __future__ import annotations
 
 import ctypes
@@ -70,9 +71,7 @@ def top_values(tmp_path_factory: pytest.TempPathFactory) -> ops.Custom:
     source = folder / "top_values.cpp"
     source.write_text(TOP_VALUES)
     library = compile_shim(source, folder)
-    return ops.Custom(
-        f"{library}:TopValues", lambda x: ([*x[:-1], 2], [*x[:-1], 2]), lambda x: (x, ms.int64), "aot"
-    )
+    return ops.Custom(f"{library}:TopValues", lambda x: ([*x[:-1], 2], [*x[:-1], 2]), lambda x: (x, ms.int64), "aot")
 
 
 class Net(ms.nn.Cell):
@@ -85,7 +84,6 @@ class Net(ms.nn.Cell):
     @ms.jit
     def construct(self, x):
         return self.operator(x)
-
 
 
 @pytest.mark.parametrize("wrap", [lambda operator: operator, Net], ids=["PyNative", "graph"])

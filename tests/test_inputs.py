@@ -4,6 +4,7 @@ The reference is PyTorch on the same input, and results have its bits; any NaN e
 contiguous, as MindSpore's kernels do, so that both take the same path. Where PyTorch refuses an input, so must the
 bridge.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -14,14 +15,16 @@ import mindspore as ms
 import numpy as np
 import pytest
 import torch
-from mindspore.ops.primitive import _pynative_executor
 
 import bridge
 from bridge import aten
+from bridge._mindspore import wait
 from bridge.op import dtypes
 from bridge.primitive.tensors import from_torch, torch_view
+from conformance.compare import flatten
 
 Call = Callable[..., Any]
+
 
 # Each takes one tensor; `op` is bridge.aten or torch.ops.aten. MindSpore compiles the sources of these functions too.
 def leaky_relu(op, x):
@@ -194,14 +197,10 @@ def of_dtype(name: str) -> torch.Tensor:
     return values.to(dtype)
 
 
-def tensors(results: Any) -> list[Any]:
-    return list(results) if isinstance(results, (list, tuple)) else [results]
-
-
 def as_torch(tensor: ms.Tensor) -> torch.Tensor:
     """PyTorch's contiguous copy of a MindSpore tensor of any shared dtype."""
     tensor = tensor.contiguous()
-    _pynative_executor.sync()
+    wait()
     return torch_view(tensor).clone()
 
 
@@ -226,13 +225,13 @@ def check_same(result: ms.Tensor, expected: torch.Tensor) -> None:
 def check(call: Callable[[ms.Tensor], Any], reference: Callable[[torch.Tensor], Any], x: ms.Tensor) -> bool:
     """Compare one call; returns whether PyTorch takes the input at all."""
     try:
-        expected = tensors(reference(as_torch(x)))
+        expected = flatten(reference(as_torch(x)))
     except (RuntimeError, TypeError, ValueError, IndexError):
         with pytest.raises((RuntimeError, TypeError, ValueError, IndexError)):
-            for result in tensors(call(x)):
+            for result in flatten(call(x)):
                 as_torch(result)
         return False
-    results = tensors(call(x))
+    results = flatten(call(x))
     assert len(results) == len(expected)
     for result, want in zip(results, expected, strict=True):
         check_same(result, want)
@@ -268,23 +267,29 @@ VECTOR, HALF = torch.ones(6), torch.arange(18).reshape(1, 6, 3).to(torch.float16
 NOT_AS_INFERRED: dict[str, tuple[Call, list[torch.Tensor]]] = {
     "addr of a float64 number": (lambda op, *x: op.addr(*x), [torch.tensor(0.1, dtype=torch.float64), VECTOR, VECTOR]),
     "block_diag of a float64 number": (
-        lambda op, *x: op.block_diag(list(x)), [VECTOR, torch.tensor(0.1, dtype=torch.float64)]),
+        lambda op, *x: op.block_diag(list(x)),
+        [VECTOR, torch.tensor(0.1, dtype=torch.float64)],
+    ),
     "native_group_norm of float16 with float32 weights": (
-        lambda op, *x: op.native_group_norm(*x, 1, 6, 3, 2, 1e-5), [HALF, VECTOR, VECTOR]),
+        lambda op, *x: op.native_group_norm(*x, 1, 6, 3, 2, 1e-5),
+        [HALF, VECTOR, VECTOR],
+    ),
     "huber_loss of float16 and float32": (lambda op, *x: op.huber_loss(*x, 0), [HALF.flatten()[:6], VECTOR]),
     "soft_margin_loss of float32 and float64": (lambda op, *x: op.soft_margin_loss(*x), [VECTOR, VECTOR.double()]),
     "upsample_nearest2d of no images": (
-        lambda op, *x: op.upsample_nearest2d.vec(*x, [3, 3], None), [torch.empty(0, 3, 4, 4)]),
+        lambda op, *x: op.upsample_nearest2d.vec(*x, [3, 3], None),
+        [torch.empty(0, 3, 4, 4)],
+    ),
     "pixel_unshuffle of no images": (lambda op, *x: op.pixel_unshuffle(*x, 3), [torch.empty(0, 1, 6, 6)]),
     "native_dropout of nothing": (lambda op, *x: op.native_dropout(*x, 0.5, True), [torch.empty(0)]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", NOT_AS_INFERRED)
 def test_results_are_the_kernels_where_inference_is_wrong(case: str) -> None:
     call, inputs = NOT_AS_INFERRED[case]
-    results = tensors(call(aten, *map(from_torch, inputs)))
-    for result, expected in zip(results, tensors(call(torch.ops.aten, *inputs)), strict=True):
+    results = flatten(call(aten, *map(from_torch, inputs)))
+    for result, expected in zip(results, flatten(call(torch.ops.aten, *inputs)), strict=True):
         check_same(result, expected)
 
 
@@ -329,10 +334,24 @@ def graph_add(x):
     return aten.add(x, x)
 
 
-IN_GRAPH = [(graph_leaky_relu, leaky_relu), (graph_add_number, add_number), (graph_sum_all, sum_all),
-            (graph_softmax, softmax), (graph_sort, sort), (graph_where, where)]  # fmt: skip
-GRAPH_INPUTS = ["contiguous", "transposed", "strided slice", "expanded", "0-d", "empty in the middle", "8-d",
-                "NaN and infinities"]
+IN_GRAPH = [
+    (graph_leaky_relu, leaky_relu),
+    (graph_add_number, add_number),
+    (graph_sum_all, sum_all),
+    (graph_softmax, softmax),
+    (graph_sort, sort),
+    (graph_where, where),
+]
+GRAPH_INPUTS = [
+    "contiguous",
+    "transposed",
+    "strided slice",
+    "expanded",
+    "0-d",
+    "empty in the middle",
+    "8-d",
+    "NaN and infinities",
+]
 
 
 @pytest.mark.parametrize("kind", GRAPH_INPUTS)
@@ -370,8 +389,11 @@ def test_operator_by_its_full_name_in_graph_mode() -> None:
     check_same(graph_by_full_name(array(BASE)), torch.ops.aten.log_sigmoid(torch.tensor(BASE)))
 
 
-@pytest.mark.parametrize("split", [lambda x: (x[::2, 1], x[1::2, 2]), lambda x: (x.transpose(2, 1, 0)[0], x[0, :, 0])],
-                         ids=["slices", "transposed and slice"])
+@pytest.mark.parametrize(
+    "split",
+    [lambda x: (x[::2, 1], x[1::2, 2]), lambda x: (x.transpose(2, 1, 0)[0], x[0, :, 0])],
+    ids=["slices", "transposed and slice"],
+)
 def test_several_views_of_one_memory(split: Callable[[Any], Any]) -> None:
     first, second = split(array(BASE))
     a, b = as_torch(first), as_torch(second)

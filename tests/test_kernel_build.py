@@ -1,4 +1,5 @@
 """Building kernels: what is kept, what makes it anew, several processes, and libraries built before."""
+
 from __future__ import annotations
 
 import os
@@ -237,9 +238,12 @@ def test_the_cuda_shim_of_an_extension(tmp_path: pathlib.Path) -> None:
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs CUDA's compiler")
 def test_an_aot_kernel_compiles_for_cuda(tmp_path: pathlib.Path) -> None:
     add = kernels.aot(
-        CUSTOM_ADD / "custom_add.cpp", "CustomAdd(Tensor a, Tensor b) -> Tensor", results="a", initial="zeros",
+        CUSTOM_ADD / "custom_add.cpp",
+        "CustomAdd(Tensor a, Tensor b) -> Tensor",
+        results="a",
+        initial="zeros",
         cuda=CUSTOM_ADD / "custom_add.cu",
-    )  # fmt: skip
+    )
     shim = add.write_shim(tmp_path, "CUDA")
     assert "ms_ext::kCuda, 2, 0, ms_ext::kZeros" in shim.read_text()
     headers = pathlib.Path(bridge.__file__).parent / "include"

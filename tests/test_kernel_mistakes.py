@@ -1,4 +1,5 @@
 """What a user may get wrong with a kernel of their own, and the message that it gets."""
+
 from __future__ import annotations
 
 import pathlib

@@ -1,4 +1,5 @@
 """Kernels of the user's own, in their three forms: arguments, results, gradients, both modes."""
+
 from __future__ import annotations
 
 import math
@@ -12,14 +13,13 @@ import pytest
 import torch
 
 from bridge import aten, kernels
+from shared import modes
 
 HERE = pathlib.Path(__file__).parent
 FEATURES = HERE / "kernels" / "features.cpp"
 PLAIN = HERE / "kernels" / "plain.cpp"
 LEAKY_RELU = HERE.parent / "aten_ops" / "leaky_relu.cpp"
 X = np.array([[0.5, -1.25, 3.0], [2.0, 0.125, -4.0]], np.float32)
-
-modes = pytest.mark.parametrize("wrap", [lambda function: function, ms.jit], ids=["PyNative", "graph"])
 
 
 def python_gradient(x, y, out, dout):
@@ -45,17 +45,22 @@ add_optional = kernels.extension(
     FEATURES, "add_optional(Tensor x, Tensor? y=None) -> Tensor", results="x", gradient=python_gradient
 )
 join = kernels.extension(
-    FEATURES, "join(Tensor[] tensors) -> Tensor",
+    FEATURES,
+    "join(Tensor[] tensors) -> Tensor",
     results=lambda tensors: tensors[0].new_empty(sum(t.shape[0] for t in tensors), *tensors[0].shape[1:]),
-)  # fmt: skip
+)
 sum_and_difference = kernels.extension(
-    FEATURES, "sum_and_difference(Tensor a, Tensor b) -> (Tensor sum, Tensor difference)", results="a, a",
+    FEATURES,
+    "sum_and_difference(Tensor a, Tensor b) -> (Tensor sum, Tensor difference)",
+    results="a, a",
     gradient="a, b: sum_and_difference_backward(grad, grads[1], 1.0)",
-)  # fmt: skip
+)
 scale_by_mode = kernels.extension(
-    FEATURES, "scale_by_mode(Tensor x, str mode) -> Tensor", results="x",
+    FEATURES,
+    "scale_by_mode(Tensor x, str mode) -> Tensor",
+    results="x",
     gradient="x: scale_by_mode_backward(grad, mode)",
-)  # fmt: skip
+)
 split = kernels.extension(
     FEATURES, "split(Tensor x, int parts) -> Tensor[]", results=lambda x, parts: list(x.chunk(parts, 0))
 )
@@ -63,31 +68,36 @@ add_into = kernels.extension(
     FEATURES, "add_into(Tensor x, *, Tensor(a!) out) -> ()", results="x", initial={"out": "zeros"}, gradient="x: grad"
 )
 add_to_copy = kernels.extension(
-    FEATURES, "add_into(Tensor x, *, Tensor(a!) out) -> ()", results="x", initial="x",
+    FEATURES,
+    "add_into(Tensor x, *, Tensor(a!) out) -> ()",
+    results="x",
+    initial="x",
     gradient="x: aten.mul(grad, 2)",
-)  # fmt: skip
+)
 decay = kernels.extension(
     FEATURES, "decay(Tensor(a!) state, Tensor x, float rate) -> ()", gradient="state: aten.mul(grad, rate), x: grad"
 )
 places = kernels.extension(FEATURES, "places(Tensor x) -> Tensor")
-sign = kernels.extension(
-    FEATURES, "sign(Tensor x) -> Tensor", results=lambda x: torch.empty_like(x, dtype=torch.int64)
-)
+sign = kernels.extension(FEATURES, "sign(Tensor x) -> Tensor", results=lambda x: torch.empty_like(x, dtype=torch.int64))
 cube = kernels.extension(FEATURES, "cube(Tensor x) -> Tensor", results="x", gradient="x: cube_backward(grad, x, 3)")
 cube_twice = kernels.extension(FEATURES, "cube(Tensor x) -> Tensor", results="x", gradient=cube_gradient)
 broadcast = kernels.extension(
-    FEATURES, "broadcast(Tensor x, int n) -> Tensor", results=lambda x, n: x.new_empty(n, *x.shape),
+    FEATURES,
+    "broadcast(Tensor x, int n) -> Tensor",
+    results=lambda x, n: x.new_empty(n, *x.shape),
     gradient="x: constant_backward(grad)",
-)  # fmt: skip
+)
 
 affine = kernels.aot(
     PLAIN, "Affine(Tensor x, float scale=2.0, int shift=0, bool negate=False, str mode='move') -> Tensor", results="x"
 )
 accumulate = kernels.aot(
-    PLAIN, "Accumulate(Tensor x, Tensor start) -> (Tensor once, Tensor twice)", results="x, x",
+    PLAIN,
+    "Accumulate(Tensor x, Tensor start) -> (Tensor once, Tensor twice)",
+    results="x, x",
     initial={"once": "zeros", "twice": "start"},
     gradient="x: aten.add(grad, grads[1], alpha=2), start: grads[1]",
-)  # fmt: skip
+)
 sum_rows = kernels.aot(
     PLAIN, "SumRows(Tensor x) -> Tensor", results=lambda x: x.new_empty(x.shape[1]), gradient="x: SumRowsGrad(grad)"
 )
@@ -411,9 +421,7 @@ def custom_namespace() -> Any:
 
 
 @modes
-def test_others_may_register_operators_in_the_namespace_custom(
-    custom_namespace: Any, wrap: Callable[..., Any]
-) -> None:
+def test_others_may_register_operators_in_the_namespace_custom(custom_namespace: Any, wrap: Callable[..., Any]) -> None:
     theirs = kernels.registered("custom::sign", gradient="x: custom::half(grad)")
     registered = kernels.registered("custom::sign")
 

@@ -1,4 +1,5 @@
 """A graph that was exported with the bridge's operators, loaded by another process."""
+
 from __future__ import annotations
 
 import pathlib
@@ -46,8 +47,12 @@ def load(exported: pathlib.Path, imported: str, folder: pathlib.Path) -> tuple[i
     program = f"import sys; sys.path.insert(0, {root!r}); {LOADED.format(imported=imported)}"
     done = subprocess.run(
         [sys.executable, "-c", program, str(exported), str(data)],
-        capture_output=True, text=True, check=False, cwd=folder, timeout=300,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        timeout=300,
+    )
     return done.returncode, done.stderr, np.load(data)
 
 

@@ -1,4 +1,5 @@
 """Mixed precision reaches the bridge's calls as it reaches MindSpore's own operators: Cell.to_float, mindspore.amp."""
+
 from __future__ import annotations
 
 import pathlib

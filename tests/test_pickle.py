@@ -1,4 +1,5 @@
 """Operators, and Cells that hold them, are pickled and copied by name, also after calls in both modes."""
+
 from __future__ import annotations
 
 import copy

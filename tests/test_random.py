@@ -1,4 +1,5 @@
 """Random operators: their draws follow the seeds, are PyTorch's, and no two are one."""
+
 from __future__ import annotations
 
 import subprocess

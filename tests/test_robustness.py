@@ -1,4 +1,5 @@
 """Nothing that a Python caller passes may end the process, and the same calls again may not make it grow."""
+
 from __future__ import annotations
 
 import math
@@ -13,18 +14,17 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import bridge
 from bridge import aten
 from bridge.op.encoding import text_of
-
-sys.path.append(str(pathlib.Path(__file__).parent.parent / "scripts"))
-import stress
+from misuse import memory
+from misuse.random_calls import EXPECTED
+from stress import run
 
 CALLS = 1000  # scripts/stress.py makes 10,000
 
 
 def test_random_calls_end_in_a_result_or_an_ordinary_exception() -> None:
-    report = stress.run(seed=20, calls=CALLS)
+    report = run(seed=20, calls=CALLS)
     assert not report.failures, "\n".join(report.failures)
     assert sum(report.outcomes.values()) == CALLS
     assert report.outcomes["ok"] > CALLS / 4  # the generator makes enough valid calls to mean something
@@ -32,7 +32,7 @@ def test_random_calls_end_in_a_result_or_an_ordinary_exception() -> None:
 
 REPEATED_CALLS = """
 import mindspore as ms, numpy as np
-import stress
+from misuse.memory import rss
 from bridge import aten
 x = ms.Tensor(np.ones((64, 64), np.float32))
 def calls(count):
@@ -45,24 +45,28 @@ def calls(count):
         except TypeError:
             pass
 calls(1000)
-before = stress.rss()
+before = rss()
 calls(2000)
-print(stress.rss() - before)
+print(rss() - before)
 """
 
 
 def test_repeated_calls_do_not_grow_the_process() -> None:
-    path = [str(pathlib.Path(bridge.__file__).parent.parent), str(pathlib.Path(stress.__file__).parent)]
-    program = f"import sys; sys.path[:0] = {path!r}\n{REPEATED_CALLS}"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    scripts = pathlib.Path(memory.__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", REPEATED_CALLS], capture_output=True, text=True, check=False, timeout=120, cwd=scripts
+    )
     assert done.returncode == 0, done.stderr
     # 8,000 calls. An operator that kept one 64x64 tensor a call would show as 31 MiB; allocators may move by a dozen.
     assert int(done.stdout.split()[-1]) <= 16
 
 
 numbers = st.one_of(
-    st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), st.complex_numbers(allow_nan=False),
-)  # fmt: skip
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(),
+    st.complex_numbers(allow_nan=False),
+)
 texts = st.text(st.characters(codec="utf-8"))
 # Texts that end as an argument text or one of its marks may: the encoding must not take them for its own.
 texts = st.one_of(texts, texts.flatmap(lambda text: st.sampled_from("RTN;").map(lambda end: text + end)))
@@ -115,11 +119,18 @@ def test_every_int_is_exact_or_refused(number: int) -> None:
 
 
 anything = st.one_of(
-    st.none(), numbers, st.text(max_size=5), st.binary(max_size=5), st.integers(),
+    st.none(),
+    numbers,
+    st.text(max_size=5),
+    st.binary(max_size=5),
+    st.integers(),
     st.lists(st.integers(-3, 5), max_size=4),
-    st.dictionaries(st.text(max_size=2), st.integers(), max_size=2), st.sampled_from([object, len, ms.float32, ...]),
-    st.just(ms.Tensor(np.ones((2, 3), np.float32))), st.just(torch.ones(2)), st.just(np.ones(2)),
-)  # fmt: skip
+    st.dictionaries(st.text(max_size=2), st.integers(), max_size=2),
+    st.sampled_from([object, len, ms.float32, ...]),
+    st.just(ms.Tensor(np.ones((2, 3), np.float32))),
+    st.just(torch.ones(2)),
+    st.just(np.ones(2)),
+)
 
 
 names = st.sampled_from(
@@ -134,5 +145,5 @@ def test_anything_may_be_passed(name: str, args: list[Any], kwargs: dict[str, An
     try:
         getattr(aten, name)(*args, **kwargs)
         ms.ops.zeros(1).asnumpy()  # waits, so that an error of the kernel shows here
-    except stress.EXPECTED as error:
+    except EXPECTED as error:
         assert "frame #0" not in str(error)

@@ -1,4 +1,5 @@
 """The stubs say what the operators take: an editor shows them, and a type checker believes them."""
+
 from __future__ import annotations
 
 import ast
@@ -27,8 +28,10 @@ def calls() -> dict[str, ast.FunctionDef]:
 def defaults(call: ast.FunctionDef) -> dict[str, object]:
     positional = call.args.args
     given = call.args.defaults
-    pairs = [*zip(positional[len(positional) - len(given) :], given, strict=True),
-             *((arg, value) for arg, value in zip(call.args.kwonlyargs, call.args.kw_defaults, strict=True) if value)]
+    pairs = [
+        *zip(positional[len(positional) - len(given) :], given, strict=True),
+        *((arg, value) for arg, value in zip(call.args.kwonlyargs, call.args.kw_defaults, strict=True) if value),
+    ]
     found = {}
     for arg, value in pairs:
         text = ast.unparse(value)

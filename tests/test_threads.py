@@ -1,4 +1,5 @@
 """Several threads call operators at once: results keep PyTorch's bits, also while the caches are being filled."""
+
 from __future__ import annotations
 
 import os
@@ -38,7 +39,11 @@ CALLS: list[Callable[[Any, Any], Any]] = [
 
 
 def run_at_once(work: Callable[[int], None]) -> None:
-    """Call `work` with each thread's number, all starting together; raise what any of them raised."""
+    """Call `work` with each thread's number, all starting together.
+
+    Raises:
+        BaseException: what any of them raised.
+    """
     start = threading.Barrier(THREADS)
     errors: list[BaseException] = []
 
@@ -117,8 +122,14 @@ def assert_alone(function: Callable[[], None]) -> None:
     """Call a function of this file in a process of its own."""
     folder = str(pathlib.Path(__file__).parent)
     code = f"import sys; sys.path.insert(0, {folder!r}); import test_threads; test_threads.{function.__name__}()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120,
-                          cwd=pathlib.Path(bridge.__file__).parent.parent)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=pathlib.Path(bridge.__file__).parent.parent,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

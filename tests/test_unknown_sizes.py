@@ -1,9 +1,7 @@
 """Numbers that a graph knows only when it runs, most of them sizes taken from `x.shape`, as arguments of calls."""
+
 from __future__ import annotations
 
-import importlib.util
-import pathlib
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,14 +11,18 @@ import pytest
 import torch
 from mindspore import nn
 
+from conformance.source import module_of
+
 # What a network writes, with n for x.shape[0], which is unknown while the graph is compiled, and the same in PyTorch.
 CALLS: list[tuple[str, Callable[[torch.Tensor, int], torch.Tensor]]] = [
     ("aten.view(x, [n, 4, 4])", lambda x, n: x.view(n, 4, 4)),
     ("aten.view(x, [n * 4, 4])", lambda x, n: x.view(n * 4, 4)),
     ("aten.view(x, n * 2, -1)", lambda x, n: x.view(n * 2, -1)),
     ("aten.reshape(x, (n, 2, x.shape[1] // 2))", lambda x, n: x.reshape(n, 2, 8)),
-    ("aten.view(aten.transpose(aten.view(x, [n, 4, 4]), 1, 2), [n, 16])",
-     lambda x, n: x.view(n, 4, 4).transpose(1, 2).reshape(n, 16)),
+    (
+        "aten.view(aten.transpose(aten.view(x, [n, 4, 4]), 1, 2), [n, 16])",
+        lambda x, n: x.view(n, 4, 4).transpose(1, 2).reshape(n, 16),
+    ),
     ("aten.unflatten(x, 0, [n // 2, 2])", lambda x, n: x.unflatten(0, [n // 2, 2])),
     ("aten.expand(aten.slice(x, 0, 0, 1), [n, 16])", lambda x, n: x[:1].expand(n, 16)),
     ("aten.slice(x, 0, 1, n - 1)", lambda x, n: x[1 : n - 1]),
@@ -41,21 +43,15 @@ CALLS: list[tuple[str, Callable[[torch.Tensor, int], torch.Tensor]]] = [
 ]
 
 
-def network(expression: str, folder: pathlib.Path) -> nn.Cell:
+def network(expression: str) -> nn.Cell:
     """A cell that gives the expression of x, whose first dimension is unknown."""
-    file = folder / "network.py"  # MindSpore compiles what it finds in a file
-    file.write_text(
+    module = module_of(
         "import mindspore as ms\nfrom mindspore import nn\nfrom bridge import aten\n\n\n"
         "class Network(nn.Cell):\n"
         "    def construct(self, x):\n"
         "        n = x.shape[0]\n"
         f"        return {expression}\n"
     )
-    spec = importlib.util.spec_from_file_location(f"network_{abs(hash(expression))}", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module.__name__] = module  # and looks up the module by its name
-    spec.loader.exec_module(module)
     cell: nn.Cell = module.Network()
     cell.set_inputs(ms.Tensor(shape=[None, 16], dtype=ms.float32))
     return cell
@@ -69,10 +65,8 @@ def graph_mode() -> Any:
 
 
 @pytest.mark.parametrize("expression, expected", CALLS, ids=[call for call, _ in CALLS])
-def test_one_graph_serves_every_size(
-    expression: str, expected: Callable[[torch.Tensor, int], torch.Tensor], tmp_path: pathlib.Path
-) -> None:
-    cell = network(expression, tmp_path)
+def test_one_graph_serves_every_size(expression: str, expected: Callable[[torch.Tensor, int], torch.Tensor]) -> None:
+    cell = network(expression)
     compiled = []
     for n in (4, 6, 2):
         x = np.random.default_rng(n).standard_normal((n, 16), np.float32)
@@ -84,24 +78,22 @@ def test_one_graph_serves_every_size(
 
 
 @pytest.mark.parametrize("expression, expected", CALLS[:16], ids=[call for call, _ in CALLS[:16]])
-def test_gradients(
-    expression: str, expected: Callable[[torch.Tensor, int], torch.Tensor], tmp_path: pathlib.Path
-) -> None:
+def test_gradients(expression: str, expected: Callable[[torch.Tensor, int], torch.Tensor]) -> None:
     x = np.random.default_rng(0).standard_normal((6, 16), np.float32)
-    found = ms.ops.GradOperation()(network(expression, tmp_path))(ms.Tensor(x))
+    found = ms.ops.GradOperation()(network(expression))(ms.Tensor(x))
     leaf = torch.from_numpy(x).requires_grad_()
     result = expected(leaf, 6)
-    wanted, = torch.autograd.grad(result, leaf, torch.ones_like(result))
+    (wanted,) = torch.autograd.grad(result, leaf, torch.ones_like(result))
     np.testing.assert_array_equal(found.asnumpy(), wanted.numpy())
 
 
-def test_a_float_that_is_no_tensor_is_refused_with_the_users_line(tmp_path: pathlib.Path) -> None:
+def test_a_float_that_is_no_tensor_is_refused_with_the_users_line() -> None:
     with pytest.raises(TypeError, match="has to be a constant") as caught:
-        network("aten.leaky_relu(x, 1 / n)", tmp_path)(ms.Tensor(np.ones((2, 16), np.float32)))
+        network("aten.leaky_relu(x, 1 / n)")(ms.Tensor(np.ones((2, 16), np.float32)))
     assert "return aten.leaky_relu(x, 1 / n)" in str(caught.value)
 
 
-def test_a_float_that_is_too_short_for_doubles_is_refused(tmp_path: pathlib.Path) -> None:
-    cell = network("aten.mul(x.astype(ms.float64), 1 / n)", tmp_path)
+def test_a_float_that_is_too_short_for_doubles_is_refused() -> None:
+    cell = network("aten.mul(x.astype(ms.float64), 1 / n)")
     with pytest.raises(TypeError, match="has to be a constant"):
         cell(ms.Tensor(np.ones((2, 16), np.float32)))

@@ -1,4 +1,5 @@
 """Unsupported combinations of versions are refused at import, each with one sentence that says what to install."""
+
 from __future__ import annotations
 
 import importlib.metadata
@@ -22,14 +23,13 @@ UNSUPPORTED = [
     pytest.param({"numpy": "2.0.0"}, ["NumPy below 2", "2.0.0", "pip install 'numpy<2'"], id="NumPy 2"),
     pytest.param({"numpy": "2.3.1"}, ["NumPy below 2", "2.3.1", "pip install 'numpy<2'"], id="a later NumPy 2"),
     pytest.param({"numpy": None}, ["NumPy below 2", "none", "pip install 'numpy<2'"], id="no NumPy"),
-    pytest.param({"mindspore": "2.7.1"}, [MINDSPORE, "2.7.1", "pip install 'mindspore=="],
-                 id="MindSpore too old"),
-    pytest.param({"mindspore": "2.11.0"}, [MINDSPORE, "2.11.0", "pip install 'mindspore=="],
-                 id="MindSpore too new"),
+    pytest.param({"mindspore": "2.7.1"}, [MINDSPORE, "2.7.1", "pip install 'mindspore=="], id="MindSpore too old"),
+    pytest.param({"mindspore": "2.11.0"}, [MINDSPORE, "2.11.0", "pip install 'mindspore=="], id="MindSpore too new"),
     pytest.param({"mindspore": None}, [MINDSPORE, "pip install 'mindspore=="], id="no MindSpore"),
     pytest.param({"torch": "2.10.0"}, [TORCH, "2.10.0", "pip install 'torch=="], id="PyTorch too old"),
-    pytest.param({"torch": "2.16.0.dev20270101+cu130"}, [TORCH, "2.16.0", "pip install 'torch=="],
-                 id="PyTorch too new"),
+    pytest.param(
+        {"torch": "2.16.0.dev20270101+cu130"}, [TORCH, "2.16.0", "pip install 'torch=="], id="PyTorch too new"
+    ),
     pytest.param({"torch": None}, [TORCH, "pip install 'torch=="], id="no PyTorch"),
 ]
 
@@ -66,9 +66,19 @@ def test_one_sentence_says_what_to_install(
     assert str(caught.value) == sentence
 
 
-@pytest.mark.parametrize("versions", [{}, {"mindspore": "2.8.0"}, {"mindspore": "2.9.1"}, {"torch": "2.11.0+cu130"},
-                                      {"torch": "2.12.1"}, {"torch": "2.13.0rc1"}, {"torch": "2.15.0"},
-                                      {"numpy": "1.21.6"}])
+@pytest.mark.parametrize(
+    "versions",
+    [
+        {},
+        {"mindspore": "2.8.0"},
+        {"mindspore": "2.9.1"},
+        {"torch": "2.11.0+cu130"},
+        {"torch": "2.12.1"},
+        {"torch": "2.13.0rc1"},
+        {"torch": "2.15.0"},
+        {"numpy": "1.21.6"},
+    ],
+)
 def test_supported_versions_are_no_problem(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, versions: dict[str, str | None]
 ) -> None:
@@ -78,11 +88,14 @@ def test_supported_versions_are_no_problem(
     _versions.check()
 
 
-@pytest.mark.parametrize(("attribute", "value", "words"), [
-    pytest.param("version_info", (3, 9, 18), [f"Python {_versions.span(_versions.PYTHON)}"], id="Python too old"),
-    pytest.param("version_info", (3, 13, 0), [f"Python {_versions.span(_versions.PYTHON)}"], id="Python too new"),
-    pytest.param("platform", "darwin", ["Linux x86-64", "darwin"], id="another system"),
-])
+@pytest.mark.parametrize(
+    ("attribute", "value", "words"),
+    [
+        pytest.param("version_info", (3, 9, 18), [f"Python {_versions.span(_versions.PYTHON)}"], id="Python too old"),
+        pytest.param("version_info", (3, 13, 0), [f"Python {_versions.span(_versions.PYTHON)}"], id="Python too new"),
+        pytest.param("platform", "darwin", ["Linux x86-64", "darwin"], id="another system"),
+    ],
+)
 def test_other_platforms_are_refused(
     monkeypatch: pytest.MonkeyPatch, attribute: str, value: object, words: list[str]
 ) -> None:
@@ -109,7 +122,11 @@ import bridge
 def test_import_fails_before_mindspore_does() -> None:
     package = pathlib.Path(_versions.__file__).parent.parent
     done = subprocess.run(
-        [sys.executable, "-c", IMPORT_WITH_NUMPY_2], capture_output=True, text=True, check=False, cwd=package,
+        [sys.executable, "-c", IMPORT_WITH_NUMPY_2],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=package,
         timeout=60,
     )
     assert done.returncode == 1
@@ -121,7 +138,11 @@ def test_sources_that_are_not_built_say_what_to_run(tmp_path: pathlib.Path) -> N
     shutil.copytree(ROOT / "bridge", tmp_path / "bridge", ignore=shutil.ignore_patterns("lib", "bprops.py", "*.json"))
     shutil.copy(ROOT / "setup.py", tmp_path)
     done = subprocess.run(
-        [sys.executable, "-c", "from bridge import aten"], capture_output=True, text=True, check=False, cwd=tmp_path,
+        [sys.executable, "-c", "from bridge import aten"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
         timeout=60,
     )
     assert done.returncode == 1

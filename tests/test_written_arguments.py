@@ -1,4 +1,5 @@
 """Overloads that write to their arguments, in graph mode: each call writes once, in the program's order."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -113,15 +114,23 @@ def test_a_gradient_writes_no_more(norm: Callable[..., Any]) -> None:
 def test_the_census_is_complete() -> None:
     """Every overload with running statistics either writes to them here, or is known not to."""
     with_statistics = {
-        name for name, row in table().items()
+        name
+        for name, row in table().items()
         if "skipped" not in row and "running_mean" in row["schema"] and "backward" not in name
-    }  # fmt: skip
+    }
     written = {name for name in with_statistics if Fact.WRITES_ARGUMENTS in facts(name)}
     mean, var = torch.zeros(3), torch.ones(3)
     for name in sorted(with_statistics - written):
         packet, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-        known = {"input": torch.from_numpy(X), "running_mean": mean, "running_var": var, "training": True,
-                 "use_input_stats": True, "momentum": 0.1, "eps": 1e-5}  # fmt: skip
+        known = {
+            "input": torch.from_numpy(X),
+            "running_mean": mean,
+            "running_var": var,
+            "training": True,
+            "use_input_stats": True,
+            "momentum": 0.1,
+            "eps": 1e-5,
+        }
         op(**{a.name: known.get(a.name) for a in op._schema.arguments if a.name in known or not a.has_default_value()})
-        assert not mean.any() and bool((var == 1).all()), f"{name} writes: add it to writes_arguments in aten_ops/overloads.yaml"
+        assert not mean.any() and bool((var == 1).all()), f"{name} writes: overloads.yaml has to say so"

@@ -1,4 +1,5 @@
 """What the examples share: the device, both modes of MindSpore, and comparisons."""
+
 from __future__ import annotations
 
 import argparse
@@ -25,9 +26,16 @@ def modes() -> Iterator[tuple[str, Callable[[Any], Any]]]:
 
 
 def close(what: str, found: Any, expected: Any, tolerance: float = 0.0) -> None:
-    """Print the largest difference; raise AssertionError if it is above `tolerance`, or shape or dtype differ.
+    """Print the largest difference.
 
-    The tolerance is relative to the largest absolute value that is expected. 0 asks for the same bits.
+    Args:
+        what: what is compared.
+        found: a result of MindSpore's, or an array.
+        expected: an array.
+        tolerance: relative to the largest absolute value that is expected; 0 asks for the same bits.
+
+    Raises:
+        AssertionError: the difference is above the tolerance, or shape or dtype differ.
     """
     result = found.asnumpy() if isinstance(found, ms.Tensor) else np.asarray(found)
     reference = np.asarray(expected)

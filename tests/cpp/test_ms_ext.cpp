@@ -441,31 +441,8 @@ void one_virtual_function_of_one_object_is_replaced() {
 
 int main() {
   const std::pair<const char *, void (*)()> tests[] = {
-#define TEST(name) {#name, name}
-      TEST(every_dtype_name_has_its_type),
-      TEST(unknown_dtype_names_itself),
-      TEST(views_share_the_memory),
-      TEST(scalar_tensor_has_no_dimension),
-      TEST(empty_tensor_may_have_a_null_pointer),
-      TEST(tensor_may_have_eight_dimensions),
-      TEST(workspaces_are_left_out_by_the_count),
-      TEST(no_tensors_are_no_problem),
-      TEST(ints_are_exact),
-      TEST(doubles_keep_their_bits),
-      TEST(bools_are_read),
-      TEST(scalars_keep_type_and_value),
-      TEST(strings_may_hold_any_bytes),
-      TEST(names_become_enumerators),
-      TEST(optionals_are_absent_or_there),
-      TEST(lists_are_read),
-      TEST(optional_lists_become_views),
-      TEST(tensors_are_counted_in_order),
-      TEST(number_in_a_tensors_place_is_wrapped),
-      TEST(broken_text_throws),
-      TEST(results_land_in_the_outputs_memory),
-      TEST(scratch_takes_an_outputs_memory_once),
-      TEST(virtual_functions_are_counted),
-      TEST(one_virtual_function_of_one_object_is_replaced),
+#define TEST(name) {#name, name},
+      TESTS  // TEST(one) TEST(another) ..., from tests/test_cpp.py
 #undef TEST
   };
   for (const auto &[name, test] : tests) {

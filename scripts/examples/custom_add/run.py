@@ -1,7 +1,10 @@
 """Two MindSpore AOT kernels, of C++ and of CUDA: a + b, and a * a + b * b with a backward kernel.
 
+Usage:
+
     python scripts/examples/custom_add/run.py [--device GPU]
 """
+
 from __future__ import annotations
 
 import pathlib
@@ -18,13 +21,19 @@ from checking import close, device_argument, modes
 HERE = pathlib.Path(__file__).parent
 
 add = kernels.aot(
-    HERE / "custom_add.cpp", "CustomAdd(Tensor a, Tensor b) -> Tensor", results="a", gradient="a: grad, b: grad",
+    HERE / "custom_add.cpp",
+    "CustomAdd(Tensor a, Tensor b) -> Tensor",
+    results="a",
+    gradient="a: grad, b: grad",
     cuda=HERE / "custom_add.cu",
-)  # fmt: skip
+)
 add_squares = kernels.aot(
-    HERE / "custom_add.cpp", "CustomAddSquares(Tensor a, Tensor b) -> Tensor", results="a",
-    gradient="a, b: CustomAddSquaresGrad(grad, a, b)", cuda=HERE / "custom_add.cu",
-)  # fmt: skip
+    HERE / "custom_add.cpp",
+    "CustomAddSquares(Tensor a, Tensor b) -> Tensor",
+    results="a",
+    gradient="a, b: CustomAddSquaresGrad(grad, a, b)",
+    cuda=HERE / "custom_add.cu",
+)
 
 
 def both(a, b):

@@ -4,6 +4,7 @@ gdh is a divisive normalisation after Heeger's model of visual cortex; gdh.cpp h
 
     python scripts/examples/gdh/run.py [--device GPU]
 """
+
 from __future__ import annotations
 
 import pathlib
@@ -45,8 +46,12 @@ def main() -> None:
     inputs = [ms.Tensor(value) for value in (data, gamma, beta)]
     for mode, wrap in modes():
         # The order of the sums differs.
-        close(f"{mode}: gdh", wrap(weighted)(*inputs, ms.Tensor(weight)),
-              (expected * torch.tensor(weight)).sum().detach().numpy(), 1e-14)  # fmt: skip
+        close(
+            f"{mode}: gdh",
+            wrap(weighted)(*inputs, ms.Tensor(weight)),
+            (expected * torch.tensor(weight)).sum().detach().numpy(),
+            1e-14,
+        )
         gradients = wrap(ms.grad(weighted, grad_position=(0, 1, 2)))(*inputs, ms.Tensor(weight))
         for name, found, leaf in zip(("x", "gamma", "beta"), gradients, leaves, strict=True):
             close(f"{mode}: gradient of {name}", found, leaf.grad.numpy(), 1e-13)

@@ -1,7 +1,10 @@
 """Non-maximum suppression: an operator registered with PyTorch, whose result has a size that depends on the data.
 
+Usage:
+
     python scripts/examples/nms/run.py [--device GPU]
 """
+
 from __future__ import annotations
 
 import pathlib

@@ -1,7 +1,10 @@
 """The batched outer product (b, n) x (b, m) -> (b, n, m): a PyTorch extension whose gradient is a Python function.
 
+Usage:
+
     python scripts/examples/outer/run.py [--device GPU]
 """
+
 from __future__ import annotations
 
 import pathlib
@@ -29,9 +32,12 @@ def gradient(x, y, out, dout):
 
 
 outer = kernels.extension(
-    HERE / "outer.cpp", "outer(Tensor x, Tensor y) -> Tensor",
-    results=lambda x, y: x.new_empty(x.shape[0], x.shape[1], y.shape[1]), gradient=gradient, cuda=HERE / "outer.cu",
-)  # fmt: skip
+    HERE / "outer.cpp",
+    "outer(Tensor x, Tensor y) -> Tensor",
+    results=lambda x, y: x.new_empty(x.shape[0], x.shape[1], y.shape[1]),
+    gradient=gradient,
+    cuda=HERE / "outer.cu",
+)
 
 
 def forward(x, y):

@@ -1,4 +1,5 @@
 """PointNet++ in MindSpore: its operators from C++ and CUDA, and two layers of them."""
+
 from __future__ import annotations
 
 import itertools
@@ -16,28 +17,32 @@ SOURCES = {"sources": HERE / "pointnet2.cpp", "cuda": HERE / "pointnet2.cu"}
 
 furthest_point_sampling = kernels.extension(
     schema="furthest_point_sampling(Tensor xyz, int count) -> Tensor",
-    results=lambda xyz, count: xyz.new_empty(xyz.shape[0], count, dtype=torch.int64), **SOURCES,
-)  # fmt: skip
+    results=lambda xyz, count: xyz.new_empty(xyz.shape[0], count, dtype=torch.int64),
+    **SOURCES,
+)
 ball_query = kernels.extension(
     schema="ball_query(Tensor centres, Tensor xyz, float radius, int count) -> Tensor",
-    results=lambda centres, xyz, radius, count: xyz.new_empty(*centres.shape[:2], count, dtype=torch.int64), **SOURCES,
-)  # fmt: skip
+    results=lambda centres, xyz, radius, count: xyz.new_empty(*centres.shape[:2], count, dtype=torch.int64),
+    **SOURCES,
+)
 group_points = kernels.extension(
     schema="group_points(Tensor features, Tensor index) -> Tensor",
     results=lambda features, index: features.new_empty(*features.shape[:2], *index.shape[1:]),
-    gradient="features: group_points_backward(grad, index, features)", **SOURCES,
-)  # fmt: skip
+    gradient="features: group_points_backward(grad, index, features)",
+    **SOURCES,
+)
 three_nn = kernels.extension(
     schema="three_nn(Tensor unknown, Tensor known) -> (Tensor distance, Tensor index)",
     results=lambda unknown, known: (torch.empty_like(unknown), torch.empty_like(unknown, dtype=torch.int64)),
-    gradient="unknown: not_differentiable, known: not_differentiable", **SOURCES,
-)  # fmt: skip
+    gradient="unknown: not_differentiable, known: not_differentiable",
+    **SOURCES,
+)
 three_interpolate = kernels.extension(
     schema="three_interpolate(Tensor features, Tensor index, Tensor weight) -> Tensor",
     results=lambda features, index, weight: features.new_empty(*features.shape[:2], index.shape[1]),
     gradient="features: three_interpolate_backward(grad, index, weight, features), weight: not_differentiable",
     **SOURCES,
-)  # fmt: skip
+)
 
 
 def _weights(rng: np.random.Generator, sizes: list[int]) -> ms.ParameterTuple:
@@ -45,8 +50,10 @@ def _weights(rng: np.random.Generator, sizes: list[int]) -> ms.ParameterTuple:
     found = []
     for i, (inside, outside) in enumerate(itertools.pairwise(sizes)):
         weight = rng.standard_normal((outside, inside, 1, 1)).astype(np.float32) * np.float32(np.sqrt(2 / inside))
-        found += [ms.Parameter(ms.Tensor(weight), name=f"weight{i}"),
-                  ms.Parameter(ms.Tensor(np.zeros(outside, np.float32)), name=f"bias{i}")]  # fmt: skip
+        found += [
+            ms.Parameter(ms.Tensor(weight), name=f"weight{i}"),
+            ms.Parameter(ms.Tensor(np.zeros(outside, np.float32)), name=f"bias{i}"),
+        ]
     return ms.ParameterTuple(found)
 
 

@@ -1,7 +1,10 @@
 """A PointNet++ that learns to tell balls, boxes and rings, next to the same network in PyTorch over the same kernels.
 
+Usage:
+
     python scripts/examples/pointnet2/run.py [--device GPU]
 """
+
 from __future__ import annotations
 
 import pathlib

@@ -1,7 +1,10 @@
 """A PyTorch extension with a forward and a backward kernel, in C++ and CUDA.
 
+Usage:
+
     python scripts/examples/sigmoid/run.py [--device GPU]
 """
+
 from __future__ import annotations
 
 import pathlib
@@ -19,9 +22,12 @@ from checking import close, device_argument, modes
 HERE = pathlib.Path(__file__).parent
 
 sigmoid = kernels.extension(
-    HERE / "sigmoid.cpp", "sigmoid(Tensor x) -> Tensor", results="x", gradient="x: sigmoid_backward(grad, result)",
+    HERE / "sigmoid.cpp",
+    "sigmoid(Tensor x) -> Tensor",
+    results="x",
+    gradient="x: sigmoid_backward(grad, result)",
     cuda=HERE / "sigmoid.cu",
-)  # fmt: skip
+)
 
 
 def forward(x):

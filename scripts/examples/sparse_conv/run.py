@@ -1,7 +1,10 @@
 """A sparse convolution of a point cloud: hash, voxelize, convolve, devoxelize, and their gradients.
 
+Usage:
+
     python scripts/examples/sparse_conv/run.py [--device GPU]
 """
+
 from __future__ import annotations
 
 import pathlib
@@ -31,8 +34,11 @@ def reference(points: np.ndarray, size: float, features: torch.Tensor, weight: t
     means = total / torch.bincount(voxel)[:, None]
     convolved = torch.zeros(len(place), weight.shape[2], dtype=features.dtype)
     for k, offset in enumerate(sparse_conv.NEIGHBOURS):
-        pairs = [(place[moved], i) for (b, x, y, z), i in place.items()
-                 if (moved := (b, x + offset[0], y + offset[1], z + offset[2])) in place]  # fmt: skip
+        pairs = [
+            (place[moved], i)
+            for (b, x, y, z), i in place.items()
+            if (moved := (b, x + offset[0], y + offset[1], z + offset[2])) in place
+        ]
         if pairs:
             source, target = torch.tensor(pairs).T
             convolved = convolved.index_add(0, target, means[source] @ weight[k])
@@ -40,8 +46,11 @@ def reference(points: np.ndarray, size: float, features: torch.Tensor, weight: t
     out = torch.zeros(len(points), weight.shape[2], dtype=features.dtype)
     for offset in sparse_conv.CORNERS:
         share = torch.where(torch.tensor(offset == 1), part, 1 - part).prod(dim=1)
-        pairs = [(i, place[moved]) for i, (b, x, y, z) in enumerate(coordinates)
-                 if (moved := (b, x + offset[0], y + offset[1], z + offset[2])) in place]  # fmt: skip
+        pairs = [
+            (i, place[moved])
+            for i, (b, x, y, z) in enumerate(coordinates)
+            if (moved := (b, x + offset[0], y + offset[1], z + offset[2])) in place
+        ]
         target, source = torch.tensor(pairs).T
         out = out.index_add(0, target, share[target, None] * convolved[source])
     return out
@@ -59,8 +68,15 @@ def main() -> None:
 
     found = sparse_conv.voxels_of(points, size)
     print(f"{count} points are in {found.counts.shape[0]} voxels")
-    inputs = [ms.Tensor(data), ms.Tensor(weight), found.voxel, found.counts, found.neighbours, found.corners,
-              found.weight]  # fmt: skip
+    inputs = [
+        ms.Tensor(data),
+        ms.Tensor(weight),
+        found.voxel,
+        found.counts,
+        found.neighbours,
+        found.corners,
+        found.weight,
+    ]
     for mode, wrap in modes():
         # The order of the sums differs.
         close(f"{mode}: layer", wrap(sparse_conv.layer)(*inputs), expected.detach().numpy(), 1e-13)

@@ -1,4 +1,5 @@
 """A sparse convolution of point clouds in MindSpore: operators from C++ and CUDA, and what is built of them."""
+
 from __future__ import annotations
 
 import itertools
@@ -25,15 +26,18 @@ hash_coordinates = kernels.extension(
 )
 # It adds to its output, which therefore starts as zeros.
 voxelize = kernels.extension(
-    schema="voxelize(Tensor features, Tensor voxel, Tensor counts, *, Tensor(a!) out) -> ()", initial="zeros",
+    schema="voxelize(Tensor features, Tensor voxel, Tensor counts, *, Tensor(a!) out) -> ()",
+    initial="zeros",
     results=lambda features, voxel, counts: features.new_empty(counts.shape[0], features.shape[1]),
-    gradient="features: voxelize_backward(grad, voxel, counts)", **SOURCES,
-)  # fmt: skip
+    gradient="features: voxelize_backward(grad, voxel, counts)",
+    **SOURCES,
+)
 devoxelize = kernels.extension(
     schema="devoxelize(Tensor features, Tensor corners, Tensor weight) -> Tensor",
     results=lambda features, corners, weight: features.new_empty(corners.shape[0], features.shape[1]),
-    gradient="features: devoxelize_backward(grad, corners, weight, features), weight: not_differentiable", **SOURCES,
-)  # fmt: skip
+    gradient="features: devoxelize_backward(grad, corners, weight, features), weight: not_differentiable",
+    **SOURCES,
+)
 
 NEIGHBOURS = np.array(list(itertools.product((-1, 0, 1), repeat=3)), np.int32)
 CORNERS = np.array(list(itertools.product((0, 1), repeat=3)), np.int32)

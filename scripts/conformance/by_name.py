@@ -1,6 +1,7 @@
-"""What test_cpu_op.py and test_gpu_op.py share: any ATen operator by name against PyTorch, bit for bit, in both modes.
+"""Compares any ATen operator by name with PyTorch, bit for bit, in both modes.
 
 The samples are PyTorch's own (OpInfo) and, for what those do not reach, the ones in samples.py.
+tests/test_cpu_op.py and tests/test_gpu_op.py are its commands.
 """
 
 from __future__ import annotations
@@ -11,21 +12,18 @@ import functools
 import itertools
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
-
-import conformance
+from .calls import Call
+from .check import Forward
+from .options import Options
+from .record import Recorder
+from .sources import opinfo_entries, record_source
+from .verdict import FAILED, PASSED, SKIPPED, Outcome, judge
 
 MODES = ("pynative", "graph")
-# One of each kind: composite, several results, a list of tensors, optional tensors, reduction, random, factory, view.
-TESTED = (
-    "leaky_relu", "grid_sampler_2d", "topk", "cat", "native_layer_norm", "conv2d", "logsumexp", "bernoulli", "full",
-    "diagonal_copy",
-)  # fmt: skip
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
 MOST_CALLS = {"pynative": 50, "graph": 3}  # a graph takes a good part of a second to compile
 
@@ -38,20 +36,20 @@ def likeness(op: str, entry: Any) -> float:
 
 
 @functools.cache
-def calls(op: str, device: str) -> list[conformance.Call]:
+def calls(op: str, device: str) -> list[Call]:
     """The recorded calls of one OpInfo row that reaches the operator, or our own samples of it.
 
     Recording every row takes about a minute, so those with a similar name come first and the first that has calls ends
     the search.
     """
-    options = conformance.Options(device=device, ops=(op,), backward_calls="backward" in op)
-    rows = conformance.opinfo_entries()
+    options = Options(device=device, ops=(op,), backward_calls="backward" in op)
+    rows = opinfo_entries()
     order = sorted(range(len(rows)), key=lambda i: -likeness(op, rows[i]))
     likeliest, others = order[:8], order[8:]
     for dtype, source in itertools.chain(
         itertools.product(DTYPES, [*likeliest, None]), itertools.product(DTYPES, others)
     ):
-        recorded = conformance.record_source(source, conformance.Recorder(), dtype, options)
+        recorded = record_source(source, Recorder(), dtype, options)
         found = [call for call in recorded if options.selects(call.overload)]
         if found:
             return found
@@ -59,36 +57,42 @@ def calls(op: str, device: str) -> list[conformance.Call]:
 
 
 @functools.cache
-def runner(mode: str, device: str) -> conformance.Runner:
-    return conformance.Runner(mode, device)
+def checker(mode: str, device: str) -> Forward:
+    return Forward(mode, device)
 
 
-def outcomes(op: str, mode: str, device: str) -> list[conformance.Outcome]:
+def outcomes(op: str, mode: str, device: str) -> list[Outcome]:
     """One verdict for each call, on at most MOST_CALLS of them, spread over all."""
     recorded = calls(op, device)
     step = max(1, len(recorded) // MOST_CALLS[mode])
-    run = runner(mode, device)
-    return [run.judge(call, run.check_forward) for call in recorded[::step][: MOST_CALLS[mode]]]
+    check = checker(mode, device)
+    return [judge(call, check) for call in recorded[::step][: MOST_CALLS[mode]]]
 
 
 def assert_bits_are_pytorchs(op: str, mode: str, device: str) -> None:
     found = outcomes(op, mode, device)
-    assert [outcome for outcome in found if outcome.status not in (conformance.PASSED, conformance.SKIPPED)] == []
-    assert conformance.PASSED in {outcome.status for outcome in found}, f"no call was compared: {found}"
+    assert [outcome for outcome in found if outcome.status not in (PASSED, SKIPPED)] == []
+    assert PASSED in {outcome.status for outcome in found}, f"no call was compared: {found}"
 
 
-def main(description: str, device: str) -> int:
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("CPU", "GPU"), default="CPU")
     parser.add_argument("ops", nargs="+", help="names of operators or overloads, or patterns")
+    parsed = parser.parse_args()
     good = True
-    for op in parser.parse_args().ops:
+    for op in parsed.ops:
         for mode in MODES:
-            found = outcomes(op, mode, device)
+            found = outcomes(op, mode, parsed.device)
             counts = Counter(outcome.status for outcome in found)
             text = ", ".join(f"{count} {status}" for status, count in counts.items()) or "no samples"
             print(f"{op:30} {mode:10} {text}", flush=True)
             for outcome in found:
-                if outcome.status != conformance.PASSED:
+                if outcome.status != PASSED:
                     print(f"    {outcome.status}: {outcome.cause}\n        {outcome.key:.200}")
-            good &= bool(found) and not counts[conformance.FAILED]
+            good &= bool(found) and not counts[FAILED]
     return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,60 +1,17 @@
-#!/usr/bin/env python3
 """Samples for the functional ATen overloads that PyTorch's OpInfo does not reach.
 
 SAMPLES maps "name.overload" to a function that takes a Make (random tensors of one dtype) and gives calls. Overloads
-whose tensors are of fixed dtypes (indices, masks) ignore the dtype. `python tests/samples.py` runs every sample under
-torch.ops.aten and prints the overloads that have none, with the reason where there is one.
+whose tensors are of fixed dtypes (indices, masks) ignore the dtype. census.py says which overloads have none.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Make:
-    """Makes the tensors of a sample in the dtype under test."""
-
-    dtype: torch.dtype
-
-    def __call__(self, *shape: int) -> torch.Tensor:
-        """Random values, of both signs where the dtype has them."""
-        if self.dtype == torch.bool:
-            return torch.randint(0, 2, shape).bool()
-        if self.dtype.is_floating_point or self.dtype.is_complex:
-            return torch.randn(shape, dtype=torch.complex64 if self.dtype.is_complex else torch.float32).to(self.dtype)
-        return torch.randint(0 if self.dtype.is_signed is False else -9, 10, shape).to(self.dtype)
-
-    def positive(self, *shape: int) -> torch.Tensor:
-        """Random values in (0, 1), or small positive integers."""
-        if self.dtype.is_floating_point or self.dtype.is_complex:
-            return (torch.rand(shape) * 0.8 + 0.1).to(self.dtype)
-        return torch.randint(1, 5, shape).to(self.dtype)
-
-    def many(self, count: int = 3) -> list[torch.Tensor]:
-        """Tensors of different shapes, as the _foreach operators take."""
-        return [self.positive(3 + i, 2) for i in range(count)]
-
-    @staticmethod
-    def ints(*shape: int, low: int = 1, high: int = 9) -> torch.Tensor:
-        return torch.randint(low, high, shape)
-
-    @staticmethod
-    def bools(*shape: int) -> torch.Tensor:
-        return torch.randint(0, 2, shape).bool()
-
-
-def call(*args: Any, **kwargs: Any) -> Arguments:
-    return args, kwargs
-
+from .make import Arguments, Make, call
 
 Builder = Callable[[Make], list[Arguments]]
 SAMPLES: dict[str, Builder] = {}
@@ -636,11 +593,14 @@ each(
     "_scaled_mm",
     lambda m: [
         call(
-            torch.randn(16, 32).to(torch.float8_e4m3fn), torch.randn(32, 16).to(torch.float8_e4m3fn),
-            torch.tensor(0.5), torch.tensor(2.0), out_dtype=torch.bfloat16,
+            torch.randn(16, 32).to(torch.float8_e4m3fn),
+            torch.randn(32, 16).to(torch.float8_e4m3fn),
+            torch.tensor(0.5),
+            torch.tensor(2.0),
+            out_dtype=torch.bfloat16,
         )
     ],
-)  # fmt: skip
+)
 
 # PyTorch's own test operators: they cover argument types that few others have -----------------------------------------
 
@@ -691,68 +651,3 @@ each(
     "_functional_sym_constrain_range _functional_sym_constrain_range_for_size",
     lambda m: [call(4, 2, 9, torch.zeros(()))],
 )
-
-# Overloads that cannot have a sample of ordinary tensors, by the first pattern that fits.
-WITHOUT_SAMPLES = {
-    "sparse tensors": (
-        "*sparse* sspaddmm smm _coalesced coalesce is_coalesced *indices *indices_copy values values_copy _values_copy"
-    ),
-    "nested tensors": "_nested_* nested_*",
-    "quantized tensors": "quantize_* quantized_* _empty_*affine_quantized _make_per_*_quantized_tensor",
-    "weights packed by FBGEMM, which live outside tensors": "_wrapped_* fbgemm_*",
-    "asserts on itself with every input": "_test_check_tensor",
-    "autograd's and functorch's state": (
-        "_backward _fw_primal _fw_primal_copy _make_dual _make_dual_copy _unpack_dual _add_batch_dim _remove_batch_dim "
-        "retain_grad set_data"
-    ),
-    "storages and files": "set.source_Storage* from_file",
-    "another device or its library": (
-        "_philox_* _resize_output _cufft_* pin_memory _pin_memory *_overrideable *_overrideable_backward to_mkldnn "
-        "to_mkldnn_backward mkldnn_rnn_layer_backward _propagate_xla_data"
-    ),
-    "block scales that need a GPU": "_scaled_mm_v2",
-    "takes a workspace of cuDNN": "_thnn_fused_lstm_cell_backward",
-    "prints": "_print",
-}
-
-
-def main() -> int:
-    """Run all samples in float32; the status says whether each ran."""
-    import fnmatch
-    import warnings
-
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
-    import conformance
-
-    warnings.simplefilter("ignore")
-    reached = {
-        c.overload
-        for c in conformance.recorded_calls(torch.float32, conformance.Options(own_samples=False), progress=True)
-    }
-    failures: list[str] = []
-    for name in sorted(SAMPLES):
-        torch.manual_seed(0)
-        try:
-            for args, kwargs in calls(name, torch.float32):
-                conformance.overload_named(name)(*args, **kwargs)
-        except Exception as error:
-            failures.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:160]}")
-    missing = [n for n in conformance.functional_overloads() if n not in reached and n not in SAMPLES]
-    unexplained = list(missing)
-    print(f"{len(reached)} overloads reached by OpInfo, {len(SAMPLES.keys() - reached)} more by samples of our own")
-    for reason, patterns in WITHOUT_SAMPLES.items():
-        fitting = [n for n in unexplained if any(fnmatch.fnmatch(n, p) for p in _with_overloads(patterns))]
-        unexplained = [n for n in unexplained if n not in fitting]
-        print(f"\nno sample, {reason} ({len(fitting)}): {' '.join(fitting)}")
-    print(f"\nno sample ({len(unexplained)}): {' '.join(unexplained)}")
-    print(f"\nsamples that do not run ({len(failures)}):", *failures, sep="\n  ")
-    return 1 if failures or unexplained else 0
-
-
-def _with_overloads(patterns: str) -> Iterator[str]:
-    for pattern in patterns.split():
-        yield from (pattern, f"{pattern}.*")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,16 @@
+"""What several tests use."""
+
+from __future__ import annotations
+
+import mindspore as ms
+import numpy as np
+import pytest
+
+# A function as it is in PyNative mode, and compiled. The fixture `mode` in conftest.py gives one after the other.
+MODES = {"pynative": lambda function: function, "graph": ms.jit}
+modes = pytest.mark.parametrize("wrap", MODES.values(), ids=["PyNative", "graph"])
+
+
+def data(*shape: int, seed: int = 0) -> np.ndarray:
+    """Random values, the same each time."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
