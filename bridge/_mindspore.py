@@ -109,9 +109,9 @@ def auto_levels() -> _AutoLevels:
     return _AutoLevels()
 
 
-def seed_of(generator: Any) -> int:
-    """The seed of a generator of MindSpore's, read from its memory: calling it would start MindSpore's run time."""
-    return int(generator._seed.asnumpy())
+def is_seeded(generator: Any) -> bool:
+    """Whether a generator of MindSpore's has been given a seed, by its user or by chance."""
+    return bool(generator._generator.attrs["manual_seed"]) or generator.initial_seed() != 0
 
 
 class InPyNative:

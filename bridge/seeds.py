@@ -21,16 +21,7 @@ def seed(number: int) -> None:
     torch.manual_seed(number)
 
 
-class _Seeds:
-    """What MindSpore and PyTorch are seeded with."""
-
-    def __init__(self) -> None:
-        self.of_generator = _mindspore.seed_of(default_generator)  # by mindspore.manual_seed
-        self.of_process = ms.get_seed()  # by mindspore.set_seed
-        self.of_torch = torch.initial_seed()
-
-
-_AT_IMPORT = _Seeds()
+_TORCH_AT_IMPORT = torch.initial_seed()
 
 
 def follow_mindspore() -> None:
@@ -42,13 +33,12 @@ def follow_mindspore() -> None:
 
 def _catch_up() -> None:
     """Seed as MindSpore has been seeded so far, unless PyTorch was seeded since the bridge was imported."""
-    now = _Seeds()
-    if now.of_torch != _AT_IMPORT.of_torch:
+    if torch.initial_seed() != _TORCH_AT_IMPORT:
         return
-    if now.of_generator != _AT_IMPORT.of_generator:
-        seed(now.of_generator)
-    elif now.of_process is not None:
-        seed(now.of_process)
+    if _mindspore.is_seeded(default_generator):  # by mindspore.manual_seed
+        seed(default_generator.initial_seed())
+    elif ms.get_seed() is not None:  # by mindspore.set_seed
+        seed(ms.get_seed())
 
 
 def _follow_default_generator() -> None:

@@ -42,6 +42,8 @@ TESTS = (
     "broken_text_throws",
     "results_land_in_the_outputs_memory",
     "scratch_takes_an_outputs_memory_once",
+    "virtual_functions_are_counted",
+    "one_virtual_function_of_one_object_is_replaced",
 )
 
 pytestmark = pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"no C++ compiler {COMPILER}")

@@ -16,18 +16,6 @@ SEED = 0
 # torch.manual_seed queues a call, with a stack trace, for each kind of device that is not there: a millisecond.
 seed_torch = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
 
-# PyTorch leaves these results uninitialised: only their shape and dtype mean anything.
-UNINITIALISED = {
-    "empty.memory_format",
-    "empty.names",
-    "empty_like",
-    "empty_permuted",
-    "empty_strided",
-    "new_empty",
-    "new_empty_strided",
-    "_make_dep_token",
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Call:

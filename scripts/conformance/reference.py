@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import torch
 
 from bridge import coverage
+from bridge.op.table import Fact, facts
 
-from .calls import SEED, UNINITIALISED, Call, seed_torch
+from .calls import SEED, Call, seed_torch
 from .compare import compare, flatten
 from .dtypes import check_representable
 from .verdict import Mismatch, Skip, skip_on_error
@@ -102,7 +103,7 @@ def results(call: Call, seeded: bool) -> list[Any]:
             check_representable(result)
         return found
 
-    return compute() if call.overload in UNINITIALISED else repeatable(compute, list, seeded)
+    return compute() if Fact.UNINITIALISED in facts(call.overload) else repeatable(compute, list, seeded)
 
 
 def compare_to(expected: list[Any], actual: list[Any], again: Callable[[], list[Any]], **how: Any) -> None:

@@ -11,8 +11,9 @@ import torch
 
 import bridge
 from bridge._mindspore import wait
+from bridge.op.table import Fact, facts
 from conformance import convert, reference
-from conformance.calls import SEED, UNINITIALISED, Call, seed_torch
+from conformance.calls import SEED, Call, seed_torch
 from conformance.check import bridge_overload
 from conformance.compare import compare, flatten
 from conformance.dtypes import check_representable
@@ -108,7 +109,7 @@ def _compare(call: Call, expected: Made, actual: Made, random: bool) -> tuple[st
     if isinstance(actual, Exception):
         return REFUSES, f"{type(actual).__name__}: {first_words(actual)[:200]}"
     try:
-        compare(expected, actual, values=not random and call.overload not in UNINITIALISED)
+        compare(expected, actual, values=not random and Fact.UNINITIALISED not in facts(call.overload))
     except Mismatch as mismatch:
         kind = next((kind for word, kind in DIFFERENCES.items() if word in str(mismatch)), "other results")
         return kind, str(mismatch)
