@@ -12,7 +12,7 @@ from bridge import _mindspore
 from bridge.infer.trial import Spec
 from bridge.op import dtypes
 from bridge.op.encoding import Text
-from bridge.op.schema import GradientKind, label, schema
+from bridge.op.schema import GradientKind, no_gradient, schema
 from bridge.op.table import SHARED, SHIMS
 from bridge.primitive import level
 from bridge.primitive.graph_calls import Call, Item, graph_call
@@ -114,7 +114,7 @@ def wanted_gradients(
     if op.gradient is GradientKind.CONSTANT or not any(wanted) or not any(map(_differentiable, cotangents)):
         return (-1,) * len(wanted)
     if not op.differentiable:
-        raise RuntimeError(f"{label(name)} is not differentiable: {op.gradient_reason}")
+        raise no_gradient(op)
     return tuple(sum(wanted[:i]) if one else -1 for i, one in enumerate(wanted))
 
 
