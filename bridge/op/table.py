@@ -42,6 +42,12 @@ def facts(name: str) -> frozenset[Fact]:
 
 
 @functools.cache
+def with_fact(fact: Fact) -> frozenset[str]:
+    """The overloads that a fact is about."""
+    return frozenset(name for name in table() if fact in facts(name))
+
+
+@functools.cache
 def packets() -> dict[str, list[str]]:
     """The callable overloads of each operator name, in the order in which PyTorch resolves them."""
     found: dict[str, list[str]] = {}

@@ -58,7 +58,7 @@ def call(bound: Bound, device: str) -> Any:
     _wait()
     torch_device = devices.torch_name(device)
     state = torch.get_rng_state() if op.random else None
-    results = _run(bound, tensors, torch_device)
+    results = _call_pytorch(bound, tensors, torch_device)
     recorded = _mindspore.is_recording()
     if recorded and op.gradient is GradientKind.NONE:
         return _undifferentiable(_to_mindspore(results), _Refuse(op), tensors)
@@ -85,7 +85,7 @@ def _wait() -> None:
         ms.runtime.synchronize()
 
 
-def _run(bound: Bound, tensors: list[ms.Tensor], torch_device: str) -> Any:
+def _call_pytorch(bound: Bound, tensors: list[ms.Tensor], torch_device: str) -> Any:
     with torch.no_grad():
         try:
             views = [torch_view(tensor).to(torch_device) for tensor in tensors]

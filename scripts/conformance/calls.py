@@ -1,4 +1,4 @@
-"""A recorded call, and what is known of its overload from PyTorch alone."""
+"""A recorded call, and what is known of its overload without running it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,15 @@ from typing import Any
 
 import torch
 
+from bridge.op.table import Fact, with_fact
+
 SEED = 0
 
 # torch.manual_seed queues a call, with a stack trace, for each kind of device that is not there: a millisecond.
 seed_torch = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
 
-# PyTorch leaves these results uninitialised: only their shape and dtype mean anything.
-UNINITIALISED = {
-    "empty.memory_format",
-    "empty.names",
-    "empty_like",
-    "empty_permuted",
-    "empty_strided",
-    "new_empty",
-    "new_empty_strided",
-    "_make_dep_token",
-}
+# Only the shape and dtype of their results mean anything.
+UNINITIALISED = with_fact(Fact.UNINITIALISED)
 
 
 @dataclasses.dataclass(frozen=True)

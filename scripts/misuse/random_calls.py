@@ -13,10 +13,8 @@ from bridge import aten
 from bridge._mindspore import wait
 from bridge.op import dtypes
 from bridge.op.schema import schema
-from bridge.op.table import packets
+from bridge.op.table import Fact, packets, with_fact
 from bridge.primitive.tensors import from_torch
-
-from .crashes import PYTORCH_DOES_NOT_SURVIVE
 
 # What a call may raise.
 EXPECTED = (TypeError, ValueError, RuntimeError, IndexError, OverflowError)
@@ -33,8 +31,8 @@ class Caller:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.dtypes = list(dtypes.TORCH_DTYPES.values())
-        self.names = [name for packet in sorted(packets()) for name in sorted(packets()[packet])]
-        self.names = [name for name in self.names if name.partition(".")[0] not in PYTORCH_DOES_NOT_SURVIVE]
+        every = [name for packet in sorted(packets()) for name in sorted(packets()[packet])]
+        self.names = [name for name in every if name not in with_fact(Fact.CRASHES)]
 
     def make(self, number: int) -> tuple[str, list[Any], dict[str, Any]]:
         """The operator's name and the arguments of call `number`."""

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import torch
 
+from bridge.op.table import Fact, with_fact
 from conformance.calls import Call
 from conformance.check import set_device
 from conformance.dtypes import check_representable
 from conformance.workers import Lost, Share, in_workers
 
 from .changes import changes
-from .crashes import PYTORCH_DOES_NOT_SURVIVE
 from .judge import CRASHED, SKIPPED, Verdict, verdict
 
 MEMORY_LIMIT = 16 << 30  # of address space: a hopeless allocation fails at once
@@ -27,7 +27,7 @@ SECONDS_PER_CALL = 10
 
 def usable(call: Call) -> bool:
     """Whether MindSpore's tensors can be the call's, PyTorch checks its arguments, and another process can have it."""
-    if call.overload.partition(".")[0] in PYTORCH_DOES_NOT_SURVIVE:
+    if call.overload in with_fact(Fact.CRASHES):
         return False
     try:
         for tensor in call.tensors():
