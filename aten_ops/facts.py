@@ -56,7 +56,7 @@ class Fact(enum.Enum):
     """Random calls leave it out, because PyTorch itself ends the process on some arguments."""
 
 
-_FOR_THE_GENERATOR = {
+FOR_THE_GENERATOR = {
     Fact.OUT_DIFFERS,
     Fact.SHAPE_FROM_DATA,
     Fact.SHAPE_FROM_ARGUMENTS,
@@ -107,7 +107,7 @@ def facts(overload: str) -> dict[Fact, str]:
 
 def at_run_time(overload: str) -> dict[str, str]:
     """Those facts that the bridge and its checks read, by their keys."""
-    return {fact.value: reason for fact, reason in facts(overload).items() if fact not in _FOR_THE_GENERATOR}
+    return {fact.value: reason for fact, reason in facts(overload).items() if fact not in FOR_THE_GENERATOR}
 
 
 def stale(overloads: Iterable[str]) -> list[str]:

@@ -5,7 +5,8 @@ aten.pyi beside this file, generated, holds every signature.
 
 from __future__ import annotations
 
-from bridge.op.table import packets, table
+from bridge.op.table import packets
+from bridge.op.unknown_names import no_operator
 from bridge.operator import Operator
 
 # MindSpore's compiler looks into a module's dictionary, so the operators stand there from the start.
@@ -13,10 +14,7 @@ globals().update({name: Operator(name, tuple(overloads)) for name, overloads in 
 
 
 def __getattr__(name: str) -> Operator:
-    skipped = [row["skipped"] for full, row in table().items() if full.partition(".")[0] == name]
-    if skipped:
-        raise AttributeError(f"aten.{name} is not callable: {skipped[0]}")
-    raise AttributeError(f"ATen has no functional operator {name!r}")
+    raise AttributeError(no_operator(name))
 
 
 def __dir__() -> list[str]:

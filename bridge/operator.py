@@ -15,6 +15,7 @@ from bridge.call.results import arrange
 from bridge.infer import data_dependent
 from bridge.op import devices, dtypes
 from bridge.op.schema import Schema, label, schema
+from bridge.op.unknown_names import no_overload
 from bridge.primitive import in_pytorch, precision
 from bridge.primitive.aten import ATen
 from bridge.primitive.composite import launch
@@ -71,6 +72,9 @@ class Operator(_mindspore.CompiledAsMethod):
             self._schemas = [schema(name) for name in self.names]
         return self._schemas
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(no_overload(self.name, name, self.names))
+
     def __reduce__(self) -> Any:
         return type(self), (self.name, self.names, self.wants_cpu)
 
@@ -92,9 +96,9 @@ class Operator(_mindspore.CompiledAsMethod):
             plan = key = None
         if plan is None:
             return self._call_unplanned(args, kwargs, key, tensors)
-        primitive, arrange = plan
+        primitive, arranger = plan
         results = launch(primitive, tensors)
-        return arrange(results) if arrange else results
+        return arranger(results) if arranger else results
 
     def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[Any]) -> Any:
         if key in self._undecided:
@@ -110,11 +114,11 @@ class Operator(_mindspore.CompiledAsMethod):
         if bound.schema.shim is None:
             return in_pytorch.call(bound, device)
         primitive = ATen(bound.schema.name, bound.text, device)
-        arrange = _arranger(bound)
+        arranger = _arranger(bound)
         if bound.reusable:
-            keep(self._plans, key, (primitive, arrange))
+            keep(self._plans, key, (primitive, arranger))
         results = launch(primitive, bound.tensors)
-        return arrange(results) if arrange else results
+        return arranger(results) if arranger else results
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self._graph_call(args, kwargs)
@@ -162,7 +166,7 @@ class _Undecided:
         self.schema = bound.schema
         self.text = bound.text
         self.device = device
-        self.arrange = _arranger(bound)
+        self.arranger = _arranger(bound)
 
     @functools.cached_property
     def primitive(self) -> ATen:
@@ -177,7 +181,7 @@ class _Undecided:
         except RuntimeError:
             self._call_eagerly(tensors)  # PyTorch raises an IndexError for some of what kernels refuse
             raise
-        return self.arrange(results) if self.arrange else results
+        return self.arranger(results) if self.arranger else results
 
     def _call_eagerly(self, tensors: list[Any]) -> Any:
         return in_pytorch.call(Bound(self.schema, tensors, self.text, True), self.device)

@@ -64,8 +64,6 @@ INSTEAD = {
         "build/own/bin/pip install --quiet --no-build-isolation . && cd / && "
         "$OLDPWD/build/own/bin/python -c 'from bridge import aten; print(aten.add)'", "as above"),
 }  # fmt: skip
-# Programs that run in another folder than the root, for the files that they name.
-FOLDERS = {"README.md: from bridge import kernels": "scripts/examples/sigmoid"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +124,7 @@ def all_steps(root: pathlib.Path) -> list[Step]:
 def stale(found: list[Step]) -> list[str]:
     """Entries of the tables above that no document has."""
     names = {step.name for step in found}
-    return [name for table in (EXCLUDED, INSTEAD, FOLDERS) for name in table if name not in names]
+    return [name for table in (EXCLUDED, INSTEAD) for name in table if name not in names]
 
 
 def script(step: Step, state: list[str], number: int, clone: pathlib.Path) -> str:
@@ -136,7 +134,7 @@ def script(step: Step, state: list[str], number: int, clone: pathlib.Path) -> st
     program = clone / "build" / f"program_{number}.py"
     program.parent.mkdir(exist_ok=True)
     program.write_text(step.text)  # in a file: MindSpore compiles from sources
-    return "\n".join([*state, f"cd {FOLDERS.get(step.name, '.')}", f"python '{program}'"])
+    return "\n".join([*state, f"python '{program}'"])
 
 
 def run(found: list[Step], only: str, clone: pathlib.Path) -> list[Step]:

@@ -181,9 +181,33 @@ AT_THE_CALL: list[Row] = [
     ),
     # Names
     ("an unknown op", lambda: aten.no_such_op(X), AttributeError, ["ATen", "'no_such_op'"]),
-    ("an unknown overload", lambda: aten.add.NoSuch(X, X), AttributeError, ["NoSuch"]),
-    ("an in-place op", lambda: aten.relu_(X), AttributeError, ["'relu_'"]),
-    ("an out overload", lambda: aten.add.out(X, X), AttributeError, ["out"]),
+    ("a misspelt op", lambda: aten.sofmax(X), AttributeError, ["'sofmax'", "did you mean", "aten.softmax"]),
+    ("another library's name of an op", lambda: aten.cross_entropy(X, X), AttributeError, ["aten.cross_entropy_loss"]),
+    (
+        "an unknown overload",
+        lambda: aten.add.NoSuch(X, X),
+        AttributeError,
+        ["aten.add has no overload 'NoSuch'", "Tensor, Scalar"],
+    ),
+    (
+        "an overload of an op that has one",
+        lambda: aten.relu.Tensor(X),
+        AttributeError,
+        ["aten.relu has no overload 'Tensor'", "default"],
+    ),
+    (
+        "an overload of an overload",
+        lambda: aten.add.Tensor.Scalar(X, 1),
+        AttributeError,
+        ["aten.add.Tensor is an overload", "'Scalar'"],
+    ),
+    (
+        "an in-place op",
+        lambda: aten.relu_(X),
+        AttributeError,
+        ["aten.relu_ would change its argument", "use aten.relu, which returns a new tensor"],
+    ),
+    ("an out overload", lambda: aten.add.out(X, X), AttributeError, ["'out'", "each returns new tensors"]),
     ("a sparse op", lambda: aten.coalesce(X), AttributeError, ["coalesce", "sparse"]),
     ("a quantized op", lambda: aten.quantize_per_tensor(X, 1.0, 1, torch.qint8), AttributeError, ["quantized"]),
     # Data-dependent ops run at once, so their kernels' own errors come at the call too.
@@ -525,7 +549,7 @@ IN_GRAPH_MODE: list[tuple[Callable[[Any], Any], type[Exception], list[str]]] = [
     ),
     (graph_result_that_is_not_a_tensor, RuntimeError, ["aten.item", "PyNative mode only", "not a tensor"]),
     (graph_unknown_op, AttributeError, ["no_such_op"]),
-    (graph_in_place_op, AttributeError, ["relu_"]),
+    (graph_in_place_op, AttributeError, ["relu_"]),  # MindSpore's compiler does not ask __getattr__: its words
     (graph_unknown_overload, AttributeError, ["NoSuch"]),
 ]
 

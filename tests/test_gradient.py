@@ -128,7 +128,7 @@ def airy(x):
 def test_no_derivative_is_an_error_that_names_the_operator(
     function: Callable[..., Any], name: str, mode: Callable[..., Any]
 ) -> None:
-    with pytest.raises(RuntimeError, match=rf"aten\.{name}.* is not differentiable: PyTorch"):
+    with pytest.raises(RuntimeError, match=rf"aten\.{name}.* has no gradient: PyTorch"):
         mode(ms.grad(function))(ms.Tensor(data(3)))
 
 

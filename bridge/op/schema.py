@@ -22,7 +22,7 @@ class Argument:
 
     name: str
     base: str
-    """A key of bridge.arguments._CONVERTERS: "Tensor", "int", "number", "ScalarType", ..."""
+    """A key of the converters in bridge/call/arguments.py: "Tensor", "int", "number", "ScalarType", ..."""
     is_list: bool
     is_optional: bool
     items_optional: bool
@@ -228,6 +228,11 @@ class Schema:
 def label(name: str) -> str:
     """What errors call an operator."""
     return name if "::" in name else f"aten.{name}"
+
+
+def no_gradient(op: Schema) -> RuntimeError:
+    """The error where a call that PyTorch cannot differentiate is differentiated."""
+    return RuntimeError(f"{label(op.name)} has no gradient: {op.gradient_reason or 'declare one with gradient='}")
 
 
 _declared: dict[str, Schema] = {}

@@ -12,7 +12,7 @@ from bridge import _mindspore
 from bridge.infer.trial import Spec
 from bridge.op import dtypes
 from bridge.op.encoding import Text
-from bridge.op.schema import GradientKind, label, schema
+from bridge.op.schema import GradientKind, no_gradient, schema
 from bridge.op.table import SHARED, SHIMS
 from bridge.primitive import level
 from bridge.primitive.graph_calls import Call, Item, graph_call
@@ -42,7 +42,7 @@ class Gradient(Kernel):
     ) -> None:
         kernel_text = Level(name, text, outputs, asked).kernel_text(inputs)
         function = f"{SHARED[device]}:aten_gradient"
-        super().__init__(level.PREFIX + name, kernel_text, function, device, False, input_dtypes)
+        super().__init__(level.GRADIENT_PREFIX + name, kernel_text, function, device, False, input_dtypes)
         self.init_attrs = {
             "name": name, "text": text, "device": device, "outputs": outputs, "asked": asked, "inputs": inputs,
             "input_dtypes": input_dtypes,
@@ -94,7 +94,7 @@ def _differentiable(dtype: Any) -> bool:
 
 
 def wanted_gradients(
-    name: str, inputs: Sequence[Any], cotangents: Sequence[Any], required: Sequence[bool]
+    name: str, input_dtypes: Sequence[Any], result_dtypes: Sequence[Any], required: Sequence[bool]
 ) -> tuple[int, ...]:
     """For each input of the kernel below, the position of its gradient among the results; -1 if that is zero.
 
@@ -103,18 +103,18 @@ def wanted_gradients(
 
     Args:
         name: the overload.
-        inputs, cotangents: the dtypes of the kernel's inputs and of its results.
+        input_dtypes, result_dtypes: of the kernel.
         required: for each input, whether its gradient is asked for.
 
     Raises:
         RuntimeError: PyTorch has no derivative for the overload.
     """
-    wanted = [needed and _differentiable(dtype) for dtype, needed in zip(inputs, required, strict=True)]
+    wanted = [needed and _differentiable(dtype) for dtype, needed in zip(input_dtypes, required, strict=True)]
     op = schema(name)
-    if op.gradient is GradientKind.CONSTANT or not any(wanted) or not any(map(_differentiable, cotangents)):
+    if op.gradient is GradientKind.CONSTANT or not any(wanted) or not any(map(_differentiable, result_dtypes)):
         return (-1,) * len(wanted)
     if not op.differentiable:
-        raise RuntimeError(f"{label(name)} is not differentiable: {op.gradient_reason}")
+        raise no_gradient(op)
     return tuple(sum(wanted[:i]) if one else -1 for i, one in enumerate(wanted))
 
 

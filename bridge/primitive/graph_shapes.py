@@ -25,7 +25,7 @@ _INFER = ctypes.CFUNCTYPE(
 
 def _specs(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
     """What the kernel of this name gives, as the `_specs` of its primitive does."""
-    if name.startswith(level.PREFIX):
+    if name.startswith(level.GRADIENT_PREFIX):
         return level.infer(text, inputs)
     if name.startswith(level.BACKWARD_PREFIX):
         return level.infer_backward(text, inputs)

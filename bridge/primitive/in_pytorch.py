@@ -19,7 +19,7 @@ from bridge.call.torch_call import flat, renamed, torch_call
 from bridge.infer import data_dependent
 from bridge.op import devices, dtypes
 from bridge.op.encoding import Text
-from bridge.op.schema import GradientKind, Schema, label
+from bridge.op.schema import GradientKind, Schema, no_gradient
 from bridge.primitive import direct, precision
 from bridge.primitive.aten import Shaped
 from bridge.primitive.kernel import launch
@@ -58,10 +58,10 @@ def call(bound: Bound, device: str) -> Any:
     _wait()
     torch_device = devices.torch_name(device)
     state = torch.get_rng_state() if op.random else None
-    results = _run(bound, tensors, torch_device)
+    results = _call_pytorch(bound, tensors, torch_device)
     recorded = _mindspore.is_recording()
     if recorded and op.gradient is GradientKind.NONE:
-        return _undifferentiable(_to_mindspore(results), _Refuse(label(op.name)), tensors)
+        return _undifferentiable(_to_mindspore(results), _Refuse(op), tensors)
     if not (flat(results) and op.dispatched and (device == "GPU" or (recorded and op.differentiable))):
         return _to_mindspore(results)
     if state is not None:
@@ -85,7 +85,7 @@ def _wait() -> None:
         ms.runtime.synchronize()
 
 
-def _run(bound: Bound, tensors: list[ms.Tensor], torch_device: str) -> Any:
+def _call_pytorch(bound: Bound, tensors: list[ms.Tensor], torch_device: str) -> Any:
     with torch.no_grad():
         try:
             views = [torch_view(tensor).to(torch_device) for tensor in tensors]
@@ -97,15 +97,15 @@ def _run(bound: Bound, tensors: list[ms.Tensor], torch_device: str) -> Any:
 class _Refuse(ms.nn.Cell):
     """Gives its first argument, as a result of the others that cannot be differentiated."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, op: Schema) -> None:
         super().__init__()
-        self.name = name
+        self.op = op
 
     def construct(self, result: ms.Tensor, *inputs: ms.Tensor) -> ms.Tensor:
         return result
 
     def bprop(self, *args: Any) -> None:
-        raise RuntimeError(f"{self.name} has no gradient")
+        raise no_gradient(self.op)
 
 
 def _undifferentiable(value: Any, refuse: _Refuse, inputs: list[ms.Tensor]) -> Any:

@@ -15,7 +15,7 @@ import torch
 from bridge.op.encoding import Reader, Text, encode
 
 # In front of the overload's name, where a kernel's name is asked for.
-PREFIX = "gradient of "
+GRADIENT_PREFIX = "gradient of "
 BACKWARD_PREFIX = "backward of "
 # For an overload itself, run by the same kernel, whose results' shapes depend on the data.
 UNSIZED_PREFIX = "results of "
