@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from setuptools import Extension
 from setuptools.command.build_ext import build_ext
 
-from bridge.kernels.custom import library_of
+from bridge.kernels.declaring import library_of
 from bridge.kernels.declaration import Initial
 from bridge.kernels.library import compile_into
 from bridge.kernels.sources import Sources, flag_list, paths

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bridge.kernels import custom, registration
-from bridge.kernels.custom import KernelOperator
+from bridge.kernels import declaring, registration
+from bridge.kernels.bprops import GradientDeclaration
 from bridge.kernels.declaration import Initial, Results
 from bridge.kernels.errors import KernelError
-from bridge.kernels.formula import Gradient
+from bridge.kernels.kernel_operator import KernelOperator
 from bridge.kernels.registration import RegisteredOperator
 from bridge.kernels.sources import Sources
 
@@ -30,7 +30,7 @@ def aot(
     schema: str = "",
     *,
     results: Results = None,
-    gradient: Gradient = None,
+    gradient: GradientDeclaration = None,
     initial: Initial = None,
     cuda: Sources = (),
     flags: Sequence[str] = (),
@@ -58,7 +58,7 @@ def aot(
         FileNotFoundError: a source is not there.
         KernelError, at the first call: the kernel cannot be compiled or loaded.
     """
-    return custom.make("aot", sources, cuda, schema, results, gradient, initial, flags)
+    return declaring.make("aot", sources, cuda, schema, results, gradient, initial, flags)
 
 
 def extension(
@@ -66,7 +66,7 @@ def extension(
     schema: str = "",
     *,
     results: Results = None,
-    gradient: Gradient = None,
+    gradient: GradientDeclaration = None,
     initial: Initial = None,
     cuda: Sources = (),
     flags: Sequence[str] = (),
@@ -89,11 +89,16 @@ def extension(
     Raises:
         As `aot`.
     """
-    return custom.make("extension", sources, cuda, schema, results, gradient, initial, flags)
+    return declaring.make("extension", sources, cuda, schema, results, gradient, initial, flags)
 
 
 def registered(
-    name: str, sources: Sources = (), *, gradient: Gradient = None, cuda: Sources = (), flags: Sequence[str] = ()
+    name: str,
+    sources: Sources = (),
+    *,
+    gradient: GradientDeclaration = None,
+    cuda: Sources = (),
+    flags: Sequence[str] = (),
 ) -> RegisteredOperator:
     """An operator that is registered with PyTorch, by TORCH_LIBRARY or torch.library.
 

@@ -276,7 +276,7 @@ def _kept(place: pathlib.Path) -> pathlib.Path | None:
     return library if library.exists() else None
 
 
-def library(recipe: Recipe) -> pathlib.Path:
+def build_library(recipe: Recipe) -> pathlib.Path:
     """The recipe's library: the one kept, or else a new one.
 
     Raises KernelError if it cannot be compiled or linked.

@@ -10,10 +10,11 @@ import torch
 from bridge import devices
 from bridge.gradient import Level, op_inputs
 from bridge.gradient import parse as parse_level
-from bridge.kernels import formula, library
+from bridge.kernels import gradient_line, library
+from bridge.kernels.bprops import GradientDeclaration, LineGradient, NoGradient, PythonGradient
 from bridge.kernels.declaration import Declaration, Output
 from bridge.kernels.errors import KernelError
-from bridge.kernels.formula import Formula, Gradient, Line, NoGradient, PythonGradient
+from bridge.kernels.gradient_line import Line, aten_names
 from bridge.kernels.sources import DEVICES, Sources, flag_list, paths
 from bridge.operator import Operator
 from bridge.schema import SHARED, Schema, declare, unused_name
@@ -30,7 +31,7 @@ class Registered(Schema):
         gradient: a Python function or a line, which replaces its registered autograd.
     """
 
-    def __init__(self, name: str, torch_op: Any, gradient: Gradient) -> None:
+    def __init__(self, name: str, torch_op: Any, gradient: GradientDeclaration) -> None:
         raw = torch_op._schema
         self.torch_name = torch_op.name()
         has_meta = _has_kernel(torch_op, "Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
@@ -48,7 +49,7 @@ class Registered(Schema):
         self._line: Line | None = None
         self._gradient = gradient
         if isinstance(gradient, str):
-            self._line = formula.parse(gradient, self.declaration)
+            self._line = gradient_line.parse(gradient, self.declaration)
 
     @property
     def declaration(self) -> Declaration:
@@ -82,7 +83,7 @@ class Registered(Schema):
 
     def bprop(self, text: str, device: str) -> Any:
         if self._line is not None:
-            return Formula(self.name, text, device, self.declaration, self._line, _callable_names)
+            return LineGradient(self.name, text, device, self.declaration, self._line, _callable_names)
         if callable(self._gradient):
             return PythonGradient(self.name, text, self.declaration, self._gradient)
         return NoGradient(self.name) if self.gradient == "none" else None
@@ -120,7 +121,7 @@ def load_registration(name: str, sources: Sources, cuda: Sources, flags: Sequenc
         recipe = library.Recipe(
             built.stem, files + on_gpu, "", ".cpp", (), bool(on_gpu), flag_list(flags), registers=True
         )
-        built = library.library(recipe)
+        built = library.build_library(recipe)
     if built in _loaded:
         return
     if _packet(name) is not None:
@@ -132,7 +133,7 @@ def load_registration(name: str, sources: Sources, cuda: Sources, flags: Sequenc
     _loaded.add(built)
 
 
-def registered_names(name: str, gradient: Gradient = None) -> list[str]:
+def registered_names(name: str, gradient: GradientDeclaration = None) -> list[str]:
     """Declare the overloads of a registered operator, "ns::name" or "ns::name.overload"; returns their full names.
 
     Raises ValueError if nobody has registered it, or if it writes to its arguments.
@@ -178,7 +179,7 @@ def _tensor_arguments(torch_op: Any) -> int:
 def _callable_names(function: str) -> list[str]:
     """What a gradient line of a registered operator may call: others, and ATen's."""
     if "::" not in function:
-        return formula.aten_names(function)
+        return aten_names(function)
     return registered_names(function)
 
 

@@ -39,7 +39,7 @@ def flag_list(flags: Sequence[str]) -> tuple[str, ...]:
 DEVICES = {"CPU": "CPU", "GPU": "CUDA"}
 
 
-class Library:
+class KernelLibrary:
     """What is compiled for kernels of the same sources, for each device when it is first needed.
 
     Kernels are added until then, so that one build serves all that are declared beforehand.
@@ -92,7 +92,7 @@ class Library:
         if not sources:
             raise KernelError(f"{self.name} has no sources for the {device}: give them in "
                               f"{'sources' if device == 'CPU' else 'cuda'}=")
-        built = sources[0] if sources[0].suffix == ".so" else library.library(self.recipe(device))
+        built = sources[0] if sources[0].suffix == ".so" else library.build_library(self.recipe(device))
         opened = library.load(built, self.name)
         for function in self.functions:
             self._check(opened, function, built)
@@ -138,16 +138,16 @@ class Library:
         raise KernelError(f"{self.name}: no file among {names} has all of {', '.join(patterns)}; declare them in one")
 
 
-_libraries: dict[Any, Library] = {}
+_libraries: dict[Any, KernelLibrary] = {}
 
 
 def shared_library(
     form: str, variants: dict[str, tuple[pathlib.Path, ...]], flags: tuple[str, ...], functions: list[Function]
-) -> Library:
+) -> KernelLibrary:
     """The library for functions of these sources: the one that is still open, or a new one."""
     key = (form, *variants.values(), flags)
     found = _libraries.get(key)
     if found is None or not found.accepts(functions):
-        found = _libraries[key] = Library(form, variants, flags)
+        found = _libraries[key] = KernelLibrary(form, variants, flags)
     found.add(functions)
     return found
