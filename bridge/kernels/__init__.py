@@ -21,6 +21,7 @@ from bridge.kernels.errors import KernelError
 from bridge.kernels.kernel_operator import KernelOperator
 from bridge.kernels.registration import RegisteredOperator
 from bridge.kernels.sources import Sources
+from bridge.kernels.toolchain import flags_by_device
 
 __all__ = ["KernelError", "KernelOperator", "RegisteredOperator", "aot", "extension", "registered"]
 
@@ -34,6 +35,8 @@ def aot(
     initial: Initial = None,
     cuda: Sources = (),
     flags: Sequence[str] = (),
+    cpp_flags: Sequence[str] = (),
+    cuda_flags: Sequence[str] = (),
 ) -> KernelOperator:
     """A plain MindSpore AOT kernel: `extern "C" int NAME(int nparam, void **params, int *ndims, int64_t **shapes, const
     char **dtypes, void *stream, void *extra)`, with an `NAMEInit` beside it if it has attributes or workspaces.
@@ -52,13 +55,16 @@ def aot(
             by result. By default nothing in particular.
         cuda: the sources of the CUDA variant.
         flags: for the compilers.
+        cpp_flags: more, for the CPU's library.
+        cuda_flags: more, for the GPU's library: nvcc gets all, g++ those that begin with -D, -U and -I.
 
     Raises:
         ValueError: the schema, `results`, `gradient` or `initial` cannot be read or do not fit together.
         FileNotFoundError: a source is not there.
         KernelError, at the first call: the kernel cannot be compiled or loaded.
     """
-    return declaring.make("aot", sources, cuda, schema, results, gradient, initial, flags)
+    return declaring.make("aot", sources, cuda, schema, results, gradient, initial,
+                          flags_by_device(flags, cpp_flags, cuda_flags))  # fmt: skip
 
 
 def extension(
@@ -70,6 +76,8 @@ def extension(
     initial: Initial = None,
     cuda: Sources = (),
     flags: Sequence[str] = (),
+    cpp_flags: Sequence[str] = (),
+    cuda_flags: Sequence[str] = (),
 ) -> KernelOperator:
     """A function of a PyTorch extension: `at::Tensor f(const at::Tensor &a, int64_t n, double r, bool flag)`.
 
@@ -85,11 +93,14 @@ def extension(
         initial: see `aot`; for outputs that the function fills.
         cuda: the sources of the CUDA variant.
         flags: for the compilers.
+        cpp_flags: more, for the CPU's library.
+        cuda_flags: more, for the GPU's library: nvcc gets all, g++ those that begin with -D, -U and -I.
 
     Raises:
         As `aot`.
     """
-    return declaring.make("extension", sources, cuda, schema, results, gradient, initial, flags)
+    return declaring.make("extension", sources, cuda, schema, results, gradient, initial,
+                          flags_by_device(flags, cpp_flags, cuda_flags))  # fmt: skip
 
 
 def registered(
@@ -99,6 +110,8 @@ def registered(
     gradient: GradientDeclaration = None,
     cuda: Sources = (),
     flags: Sequence[str] = (),
+    cpp_flags: Sequence[str] = (),
+    cuda_flags: Sequence[str] = (),
 ) -> RegisteredOperator:
     """An operator that is registered with PyTorch, by TORCH_LIBRARY or torch.library.
 
@@ -111,11 +124,13 @@ def registered(
         gradient: see `aot`; instead of the registered autograd. A line may call other registered operators, "ns::f".
         cuda: what registers the CUDA kernels; compiled too if MindSpore's device is the GPU.
         flags: for the compilers.
+        cpp_flags: more, for the CPU's library.
+        cuda_flags: more, for the GPU's library: nvcc gets all, g++ those that begin with -D, -U and -I.
 
     Raises:
         ValueError: nobody has registered the operator, or it writes to its arguments.
         KernelError: the sources cannot be compiled, or PyTorch refuses what they register, or something else has
             registered the operator before them.
     """
-    registration.load_registration(name, sources, cuda, flags)
+    registration.load_registration(name, sources, cuda, flags_by_device(flags, cpp_flags, cuda_flags))
     return RegisteredOperator(name, tuple(registration.registered_names(name, gradient)))

@@ -1,6 +1,7 @@
 """A kernel from sources, as the bridge knows it: what runs, what infers, what differentiates."""
 from __future__ import annotations
 
+import pathlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,11 +10,12 @@ import torch
 from bridge.arguments import TensorMark, resolve
 from bridge.encoding import decode
 from bridge.infer import infer, renamed
-from bridge.kernels import library, native, shims
+from bridge.kernels import loading, native, shims
 from bridge.kernels.bprops import LineGradient, NoGradient, PythonGradient
 from bridge.kernels.declaration import Declaration, Results, inference
 from bridge.kernels.errors import KernelError
 from bridge.kernels.gradient_line import Line, aten_names
+from bridge.kernels.objects import Unit
 from bridge.kernels.shims import Function
 from bridge.kernels.sources import KernelLibrary
 from bridge.schema import Schema
@@ -56,12 +58,22 @@ class Custom(Schema):
         self._function = function
         self._gradient = gradient
         self.relatives = relatives
+        self._functions = [function, *(relative._function for relative in relatives.values())]
+
+    def build(self, device: str) -> pathlib.Path:
+        """Compile and load for one of MindSpore's devices now; returns the library."""
+        return self.library.path(device, self._functions)
+
+    def shims(self, device: str) -> Unit:
+        """The C++ around the function, and around those of its gradient that are in the same source, for "CPU" or
+        "CUDA"."""
+        return self.library.variant(device).shim_units(self._functions)[0]
 
     def function(self, device: str) -> str:
-        return f"{self.library.path(device)}:{shims.symbol(self._function)}"
+        return f"{self.library.path(device, self._functions)}:{shims.symbol(self._function)}"
 
     def attributes(self, text: str) -> dict[str, Any]:
-        if self.library.form != "aot":
+        if self._function.form != "aot":
             return {}
         pairs = zip(self.declaration.arguments, decode(text), strict=True)
         found = {a.name: value for a, value in pairs if a.base != "Tensor" and value is not None}
@@ -72,7 +84,7 @@ class Custom(Schema):
 
     @property
     def reads_attributes(self) -> bool:
-        return self.library.form == "aot"
+        return self._function.form == "aot"
 
     @property
     def takes_variables(self) -> bool:
@@ -91,7 +103,7 @@ class Custom(Schema):
 
     def on_torch(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel on PyTorch's tensors: without MindSpore, and without a gradient."""
-        if self.library.form == "aot":
+        if self._function.form == "aot":
             raise TypeError(f"{self.name} is an AOT kernel, which runs in MindSpore only")
         try:
             return self._run_on_torch(*args, **kwargs)
@@ -107,7 +119,8 @@ class Custom(Schema):
         if any(output.kind != "returned" for output in self.declaration.outputs):
             specs = infer(self.name, bound.text, device, tuple((tuple(t.shape), t.dtype) for t in tensors))
             outputs = [torch.empty(shape, dtype=dtype, device=on) for shape, dtype in specs]
-        entry = library.load(self.library.path(device), self.library.name)[f"{shims.symbol(self._function)}Run"]
+        path = self.library.path(device, self._functions)
+        entry = loading.load(path, self.name)[f"{shims.symbol(self._function)}Run"]
         found = native.run(entry, bound.text, tensors, outputs)
         return found[0] if self.results == ["Tensor"] else tuple(found)
 

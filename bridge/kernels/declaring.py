@@ -1,8 +1,7 @@
 """Makes operators of what users declare of their sources."""
 from __future__ import annotations
 
-import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from bridge.kernels import gradient_line
 from bridge.kernels.backward_schema import backward_schema
@@ -12,12 +11,13 @@ from bridge.kernels.declaration import Declaration, Initial, Results, inference,
 from bridge.kernels.gradient_line import Line, aten_names
 from bridge.kernels.kernel_operator import KernelOperator
 from bridge.kernels.shims import Function
-from bridge.kernels.sources import KernelLibrary, Sources, flag_list, paths, shared_library
+from bridge.kernels.sources import Sources, kernel_library, paths
+from bridge.kernels.toolchain import Flags
 from bridge.schema import declare, unused_name
 
 
 def _functions(
-    declaration: Declaration, line: Line | None
+    form: str, declaration: Declaration, line: Line | None, expression: str = ""
 ) -> tuple[list[Function], dict[str, tuple[Function, str]]]:
     """The functions that need shims; for those that a gradient line calls, also what their results are like."""
     backward: dict[str, tuple[Function, str]] = {}
@@ -27,29 +27,35 @@ def _functions(
         if not entry.function or entry.function.startswith("aten."):
             continue
         text, like, hidden = backward_schema(entry, declaration)
-        known = backward.setdefault(entry.function, (Function(parse(text), hidden), like))
+        known = backward.setdefault(entry.function, (Function(form, parse(text), hidden=hidden), like))
         if known[0].declaration.text != text:
             raise ValueError(
                 f"the gradient line of {declaration.name} calls {entry.function} in two ways: "
                 f"{known[0].declaration.text} and {text}"
             )
-    return [Function(declaration), *(function for function, _ in backward.values())], backward
+    return [Function(form, declaration, expression), *(function for function, _ in backward.values())], backward
 
 
-def library_of(
-    form: str, variants: dict[str, tuple[pathlib.Path, ...]], lines: Mapping[str, str | None], initial: Initial,
-    flags: tuple[str, ...],
-) -> KernelLibrary:  # fmt: skip
-    """One library of several kernels: schema line -> gradient line."""
-    found = KernelLibrary(form, variants, flags)
+def functions_of(form: str, lines: Mapping[str, str | None], initial: Initial) -> list[Function]:
+    """What needs shims of several kernels: schema line -> gradient line."""
+    found: list[Function] = []
     for schema_line, gradient in lines.items():
         declaration = parse(schema_line, initial)
-        found.add(_functions(declaration, gradient_line.parse(gradient, declaration) if gradient else None)[0])
-    return found
+        found += _functions(form, declaration, gradient_line.parse(gradient, declaration) if gradient else None)[0]
+    return list(dict.fromkeys(found))
 
 
-def make(form: str, sources: Sources, cuda: Sources, line: str, results: Results, gradient: GradientDeclaration,
-         initial: Initial, flags: Sequence[str]) -> KernelOperator:  # fmt: skip
+def make(
+    form: str,
+    sources: Sources,
+    cuda: Sources,
+    line: str,
+    results: Results,
+    gradient: GradientDeclaration,
+    initial: Initial,
+    flags: dict[str, Flags],
+    expression: str = "",
+) -> KernelOperator:
     """What `bridge.kernels.aot` and `extension` do; see there."""
     if gradient is not None and not isinstance(gradient, str) and not callable(gradient):
         raise TypeError(f"gradient= is a line or a Python function, not {type(gradient).__name__}")
@@ -60,8 +66,8 @@ def make(form: str, sources: Sources, cuda: Sources, line: str, results: Results
     _check_form(form, declaration, results, gradient, initial)
     inference(declaration, results)  # raises if they do not fit, before the kernel is added to a library
     parsed = gradient_line.parse(gradient, declaration) if isinstance(gradient, str) else None
-    functions, backward = _functions(declaration, parsed)
-    owner = shared_library(form, variants, flag_list(flags), functions)
+    functions, backward = _functions(form, declaration, parsed, expression)
+    owner = kernel_library(variants, flags, functions)
     relatives: dict[str, Custom] = {}
     for called, (function, like) in backward.items():
         derived = function.declaration

@@ -7,6 +7,7 @@ from typing import Any
 
 from bridge import devices
 from bridge.kernels.custom import Custom
+from bridge.kernels.objects import suffix
 from bridge.operator import Operator
 from bridge.schema import schema
 
@@ -28,7 +29,7 @@ class KernelOperator(Operator):
 
     def build(self) -> pathlib.Path:
         """Compile for MindSpore's device now, rather than at the first call; returns the library."""
-        return self._op.library.path(devices.place(self._op))
+        return self._op.build(devices.place(self._op))
 
     def on_torch(self, *args: Any, **kwargs: Any) -> Any:
         """Run the same kernel on PyTorch's tensors, without MindSpore and without a gradient: to compare with.
@@ -44,10 +45,11 @@ class KernelOperator(Operator):
             folder: where to; it is made if it is not there.
             device: "CPU" or "CUDA".
         """
-        recipe = self._op.library.recipe(device)
-        path = pathlib.Path(folder) / f"{self._op.library.name}_shim{recipe.shim_suffix}"
+        unit = self._op.shims(device)
+        name = unit.source.stem if unit.source else self._op.library.variant(device).name
+        path = pathlib.Path(folder) / f"{name}_shim{suffix(unit, device == 'CUDA')}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(recipe.shim)
+        path.write_text(unit.shims)
         return path
 
 

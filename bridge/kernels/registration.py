@@ -1,8 +1,6 @@
 """Operators that are registered with PyTorch, as operators of the bridge."""
 from __future__ import annotations
 
-import pathlib
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,12 +8,12 @@ import torch
 from bridge import devices
 from bridge.gradient import Level, op_inputs
 from bridge.gradient import parse as parse_level
-from bridge.kernels import gradient_line, library
+from bridge.kernels import gradient_line
 from bridge.kernels.bprops import GradientDeclaration, LineGradient, NoGradient, PythonGradient
 from bridge.kernels.declaration import Declaration, Output
-from bridge.kernels.errors import KernelError
 from bridge.kernels.gradient_line import Line, aten_names
-from bridge.kernels.sources import DEVICES, Sources, flag_list, paths
+from bridge.kernels.sources import DEVICES, Sources, device_library, paths
+from bridge.kernels.toolchain import Flags
 from bridge.operator import Operator
 from bridge.schema import SHARED, Schema, declare, unused_name
 
@@ -93,7 +91,6 @@ def _has_kernel(torch_op: Any, *keys: str) -> bool:
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(torch_op.name(), key) for key in keys)
 
 
-_loaded: set[pathlib.Path] = set()
 # The declared names of overloads with the gradients that they were registered with.
 _with_own_gradient: dict[str, str] = {}
 
@@ -106,31 +103,17 @@ def _packet(name: str) -> Any:
     return None if found is None or (overload and overload not in found.overloads()) else found
 
 
-def load_registration(name: str, sources: Sources, cuda: Sources, flags: Sequence[str]) -> None:
+def load_registration(name: str, sources: Sources, cuda: Sources, flags: dict[str, Flags]) -> None:
     """Compile and load what registers an operator. Nothing happens if there are no sources.
 
     Raises KernelError if that cannot be done, or if the operator is registered already by something else: PyTorch does
     not replace operators.
     """
-    files = paths(sources)
-    on_gpu = paths(cuda) if devices.target() == "GPU" else ()
-    if not files and not on_gpu:
-        return
-    built = (files or on_gpu)[0]
-    if built.suffix != ".so":
-        recipe = library.Recipe(
-            built.stem, files + on_gpu, "", ".cpp", (), bool(on_gpu), flag_list(flags), registers=True
-        )
-        built = library.build_library(recipe)
-    if built in _loaded:
-        return
-    if _packet(name) is not None:
-        raise KernelError(
-            f"{name} is registered already, by another library or by what its sources were before, and PyTorch does "
-            "not replace operators: start a new process"
-        )
-    library.load(built, name)
-    _loaded.add(built)
+    for_cuda = paths(cuda)
+    device = DEVICES[devices.target()]
+    files = paths(sources) + (for_cuda if device == "CUDA" else ())
+    if files:
+        device_library(device, files, flags[device], elsewhere=device == "CPU" and bool(for_cuda)).load()
 
 
 def registered_names(name: str, gradient: GradientDeclaration = None) -> list[str]:
