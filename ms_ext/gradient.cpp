@@ -23,7 +23,8 @@ struct Boxed {
   enum { kValue, kDevice, kTensor, kTensors, kOptionalTensors } kind = kValue;
   c10::IValue value;
   std::vector<std::optional<Tensor>> tensors;
-  bool is_state = false;  // running statistics: the overload writes to them, and they have no gradient
+  bool is_state = false;    // running statistics: the overload writes to them, and they have no gradient
+  bool is_written = false;  // as the schema says: the operator gets a copy, which is a result
 };
 
 template <typename T>
@@ -82,6 +83,10 @@ const c10::Type *element_of(const c10::Type *type) {
   return type;
 }
 
+bool is_written(const c10::Argument &argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
 Boxed take_boxed(Arguments &args, const c10::Argument &argument) {
   Boxed boxed;
   const c10::TypePtr type = argument.real_type();
@@ -100,6 +105,7 @@ Boxed take_boxed(Arguments &args, const c10::Argument &argument) {
   }
   boxed.kind = optional_items ? Boxed::kOptionalTensors : is_list ? Boxed::kTensors : Boxed::kTensor;
   boxed.is_state = argument.name() == "running_mean" || argument.name() == "running_var";
+  boxed.is_written = is_written(argument);
   if (is_list) {
     args >> boxed.tensors;
   } else {
@@ -226,24 +232,29 @@ class gradient_shim {
     return gradients;
   }
 
-  // The overload itself, through the dispatcher, so that autograd records it.
+  // The overload itself, through the dispatcher, so that autograd records it: what it writes to, and what it returns.
   Tensors call(at::ArrayRef<at::Tensor> inputs, c10::Device device) const {
     std::optional<Redraw> redraw;
     if (redraws_) redraw.emplace(inputs[static_cast<size_t>(op_inputs_ - 1)]);
     torch::jit::Stack stack;
-    for (const auto &argument : arguments_) stack.push_back(fill(argument, inputs, device));
-    op_.callBoxed(stack);
     Tensors results;
-    for (const auto &value : stack) flatten(value, results);
+    for (const auto &argument : arguments_) {
+      stack.push_back(fill(argument, inputs, device));
+      if (argument.is_written) results.push_back(stack.back().toTensor());
+    }
+    op_.callBoxed(stack);
+    for (size_t i = 0; i < stack.size(); ++i) {
+      if (!is_written(op_.schema().returns()[i])) flatten(stack[i], results);
+    }
     return results;
   }
 
-  static std::optional<at::Tensor> fill(const std::optional<Tensor> &tensor, bool is_state,
+  static std::optional<at::Tensor> fill(const std::optional<Tensor> &tensor, bool is_copied,
                                         at::ArrayRef<at::Tensor> inputs) {
     if (!tensor) return std::nullopt;
     if (tensor->index < 0) return tensor->number;
     const at::Tensor &input = inputs[static_cast<size_t>(tensor->index)];
-    return is_state ? input.clone() : input;
+    return is_copied ? input.clone() : input;
   }
 
   static c10::IValue fill(const Boxed &argument, at::ArrayRef<at::Tensor> inputs, c10::Device device) {
@@ -251,7 +262,7 @@ class gradient_shim {
       case Boxed::kDevice:
         return device;
       case Boxed::kTensor:
-        return fill(argument.tensors[0], argument.is_state, inputs);
+        return fill(argument.tensors[0], argument.is_state || argument.is_written, inputs);
       case Boxed::kTensors: {
         c10::List<at::Tensor> list;
         for (const auto &tensor : argument.tensors) list.push_back(*fill(tensor, false, inputs));

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 
 from bridge.kernels import declaring, registration
 from bridge.kernels.bprops import GradientDeclaration
-from bridge.kernels.declaration import Initial, Results
+from bridge.kernels.declaration import Initial
 from bridge.kernels.errors import KernelError
+from bridge.kernels.inference import Results
 from bridge.kernels.kernel_operator import KernelOperator
 from bridge.kernels.registration import RegisteredOperator
 from bridge.kernels.sources import Sources
@@ -107,6 +108,7 @@ def registered(
     name: str,
     sources: Sources = (),
     *,
+    results: Results = None,
     gradient: GradientDeclaration = None,
     cuda: Sources = (),
     flags: Sequence[str] = (),
@@ -115,22 +117,22 @@ def registered(
 ) -> RegisteredOperator:
     """An operator that is registered with PyTorch, by TORCH_LIBRARY or torch.library.
 
-    Its meta function gives the shapes; without one the operator works in PyNative mode only. Its registered autograd
-    gives the gradient.
+    Its meta function or `results` gives the shapes; without either it works in PyNative mode only, where its run tells
+    them. Its registered autograd gives the gradient. An argument that it writes to is changed in a copy, which is a
+    result, before those that it returns.
 
     Args:
         name: "ns::name", all overloads, or "ns::name.overload".
         sources: what registers it, C++ files or a library, unless it is registered already; compiled and loaded now.
+        results: see `aot`; for an operator without a meta function.
         gradient: see `aot`; instead of the registered autograd. A line may call other registered operators, "ns::f".
         cuda: what registers the CUDA kernels; compiled too if MindSpore's device is the GPU.
-        flags: for the compilers.
-        cpp_flags: more, for the CPU's library.
-        cuda_flags: more, for the GPU's library: nvcc gets all, g++ those that begin with -D, -U and -I.
+        flags, cpp_flags, cuda_flags: see `aot`.
 
     Raises:
-        ValueError: nobody has registered the operator, or it writes to its arguments.
+        ValueError: nobody has registered the operator, or it has arguments of types that MindSpore has not.
         KernelError: the sources cannot be compiled, or PyTorch refuses what they register, or something else has
             registered the operator before them.
     """
-    registration.load_registration(name, sources, cuda, flags_by_device(flags, cpp_flags, cuda_flags))
-    return RegisteredOperator(name, tuple(registration.registered_names(name, gradient)))
+    registration.load_registration(sources, cuda, flags_by_device(flags, cpp_flags, cuda_flags))
+    return RegisteredOperator(name, tuple(registration.registered_names(name, results, gradient)))

@@ -23,6 +23,9 @@ def backward_schema(entry: Entry, declaration: Declaration) -> tuple[str, str, i
             type_ = types[reference.value]
             name = f"{reference.value}_{i}" if reference.value in like else reference.value
             like.setdefault(reference.value, name)
+        elif reference.kind == "shape":
+            type_ = "int[]" if reference.value[1] is None else "int"
+            name = f"shape_{i}"
         else:
             type_ = _literal_type(reference.value) if reference.kind == "literal" else "Tensor"
             name = f"{reference.kind}_{i}"

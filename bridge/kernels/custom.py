@@ -7,14 +7,16 @@ from typing import Any
 
 import torch
 
-from bridge.arguments import TensorMark, resolve
+from bridge.arguments import Bound, TensorMark, resolve
 from bridge.encoding import decode
 from bridge.infer import infer, renamed
 from bridge.kernels import loading, native, shims
-from bridge.kernels.bprops import LineGradient, NoGradient, PythonGradient
-from bridge.kernels.declaration import Declaration, Results, inference
+from bridge.kernels.bprops import NoGradient, PythonGradient
+from bridge.kernels.declaration import Declaration
 from bridge.kernels.errors import KernelError
 from bridge.kernels.gradient_line import Line, aten_names
+from bridge.kernels.inference import Results, inference
+from bridge.kernels.line_gradient import LineGradient
 from bridge.kernels.objects import Unit
 from bridge.kernels.shims import Function
 from bridge.kernels.sources import KernelLibrary
@@ -92,12 +94,12 @@ class Custom(Schema):
 
     def bprop(self, text: str, device: str) -> Any:
         if self._gradient is None:
-            return NoGradient(self.name)
+            return NoGradient(self.name, text, self.declaration)
         if isinstance(self._gradient, Line):
-            return LineGradient(self.name, text, device, self.declaration, self._gradient, self._schemas)
+            return LineGradient(self.name, text, device, self.declaration, self._gradient, self._called_names)
         return PythonGradient(self.name, text, self.declaration, self._gradient)
 
-    def _schemas(self, function: str) -> list[str]:
+    def _called_names(self, function: str) -> list[str]:
         relative = self.relatives.get(function)
         return [relative.name] if relative else aten_names(function)
 
@@ -115,14 +117,21 @@ class Custom(Schema):
         tensors = [mark.tensor for mark in bound.tensors]
         on = tensors[0].device if tensors else torch.device("cpu")
         device = "GPU" if on.type == "cuda" else "CPU"
-        outputs: list[torch.Tensor] = []
-        if any(output.kind != "returned" for output in self.declaration.outputs):
-            specs = infer(self.name, bound.text, device, tuple((tuple(t.shape), t.dtype) for t in tensors))
-            outputs = [torch.empty(shape, dtype=dtype, device=on) for shape, dtype in specs]
+        written = self._written_on_torch(bound, tensors, device)
         path = self.library.path(device, self._functions)
         entry = loading.load(path, self.name)[f"{shims.symbol(self._function)}Run"]
-        found = native.run(entry, bound.text, tensors, outputs)
+        found = native.run(entry, bound.text, tensors, written, returns=bool(self.declaration.returns))
         return found[0] if self.results == ["Tensor"] else tuple(found)
+
+    def _written_on_torch(self, bound: Bound, tensors: list[torch.Tensor], device: str) -> list[torch.Tensor]:
+        """Memory for the results that the function writes to."""
+        declaration = self.declaration
+        written = declaration.outputs[: declaration.written]
+        if all(output.kind == "in_out" for output in written):
+            places = dict(zip([a.name for a in declaration.arguments], decode(bound.text), strict=True))
+            return [torch.empty_like(tensors[places[output.name].position].contiguous()) for output in written]
+        specs = infer(self.name, bound.text, device, tuple((tuple(t.shape), t.dtype) for t in tensors))
+        return [torch.empty(shape, dtype=dtype, device=tensors[0].device) for shape, dtype in specs[: len(written)]]
 
 
 class _TorchMark(TensorMark):

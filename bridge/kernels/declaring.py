@@ -7,8 +7,9 @@ from bridge.kernels import gradient_line
 from bridge.kernels.backward_schema import backward_schema
 from bridge.kernels.bprops import GradientDeclaration
 from bridge.kernels.custom import Custom
-from bridge.kernels.declaration import Declaration, Initial, Results, inference, parse
+from bridge.kernels.declaration import Declaration, Initial, parse
 from bridge.kernels.gradient_line import Line, aten_names
+from bridge.kernels.inference import Results, inference
 from bridge.kernels.kernel_operator import KernelOperator
 from bridge.kernels.shims import Function
 from bridge.kernels.sources import Sources, kernel_library, paths
@@ -27,7 +28,8 @@ def _functions(
         if not entry.function or entry.function.startswith("aten."):
             continue
         text, like, hidden = backward_schema(entry, declaration)
-        known = backward.setdefault(entry.function, (Function(form, parse(text), hidden=hidden), like))
+        function = Function(form, parse(text), hidden=hidden, like=tuple(like.split(", ")))
+        known = backward.setdefault(entry.function, (function, like))
         if known[0].declaration.text != text:
             raise ValueError(
                 f"the gradient line of {declaration.name} calls {entry.function} in two ways: "
@@ -84,15 +86,17 @@ def _check_form(
 ) -> None:
     """Raise ValueError for what a form cannot do."""
     name = declaration.name
-    from_data = results is None and any(output.kind != "in_out" for output in declaration.outputs)
+    from_data = results is None and bool(declaration.told)
     if form == "aot":
         if from_data:
             raise ValueError(f"{name} needs results=: MindSpore allocates them before an AOT function runs")
         wrong = next((a for a in declaration.arguments if a.base == "Tensor" and (a.is_list or a.is_optional)), None)
         if wrong is not None or "List[Tensor]" in declaration.returns:
             raise ValueError(f"{name}: an AOT function has a fixed number of tensors; write each as a Tensor")
+        if any(output.number for output in declaration.outputs):
+            raise ValueError(f"{name}: an AOT function returns no number but its status; write its results as Tensors")
     else:
-        if initial is not None and any(output.kind == "returned" for output in declaration.outputs):
+        if initial is not None and not declaration.written:
             raise ValueError(f"{name} returns its results; initial= is for outputs that it is given: "
                              "write them as `*, Tensor(a!) out`")
         if from_data and any(output.kind == "out" for output in declaration.outputs):

@@ -1,85 +1,75 @@
 """What a gradient has to be: there where it is needed, and of the shape and dtype of its tensor."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
-from mindspore.ops.functional import isconstant
-from mindspore.ops.primitive import constexpr
 
 from bridge import dtypes
+from bridge.arguments import TensorMark
+from bridge.encoding import Slot
 from bridge.schema import label
 
 
-def _is_floating(dtype: Any) -> bool:
+def is_floating(dtype: Any) -> bool:
+    """Whether a tensor of one of MindSpore's dtypes could have a gradient."""
     torch_dtype = dtypes.to_torch(dtype)
     return torch_dtype.is_floating_point or torch_dtype.is_complex
 
 
-def refuse_no_gradient(name: str, types: Sequence[Any]) -> None:
-    """Raise RuntimeError if a result of one of these dtypes could have a gradient."""
-    if any(map(_is_floating, types)):
-        raise RuntimeError(f"{label(name)} has no gradient: declare one with gradient=")
+def tensor_names(values: Mapping[str, Any]) -> list[str]:
+    """What errors call a kernel's tensors: their arguments, "xs[1]" in a list."""
+
+    def names(name: str, value: Any) -> list[str]:
+        if isinstance(value, list):
+            return [one for i, item in enumerate(value) for one in names(f"{name}[{i}]", item)]
+        return [name] if isinstance(value, Slot) else []
+
+    return [one for name, value in values.items() for one in names(name, value)]
 
 
-def refuse_missing(name: str, sources: Sequence[int], types: Sequence[Any]) -> None:
-    """Raise RuntimeError if the line says nothing of an input that could have a gradient."""
-    for i, (source, dtype) in enumerate(zip(sources, types, strict=True)):
-        if source == -2 and _is_floating(dtype):
-            raise RuntimeError(
-                f"{label(name)} has no gradient for its tensor {i}, which is {dtypes.to_torch(dtype)}: give one in "
-                "gradient=, or say `not_differentiable` there"
-            )
+def no_gradient(name: str) -> str:
+    """The error of a kernel without a gradient."""
+    return f"{label(name)} has no gradient: declare one with gradient="
 
 
-def check_gradients(name: str, gradients: Sequence[Any], inputs: Sequence[Any]) -> None:
-    """Raise ValueError unless there is a gradient for each input, of its shape and dtype.
+def missing_gradient(name: str, tensor: str) -> str:
+    """The error of a tensor that a gradient line says nothing of."""
+    return f"{label(name)} has no gradient for {tensor!r}: give one in gradient=, or say `not_differentiable` there"
 
-    Both are (shape, dtype) pairs; the shape is None where it is not known.
+
+def check_gradients(name: str, names: Sequence[str], gradients: Sequence[Any], inputs: Sequence[Any]) -> None:
+    """Raise an error unless there is a gradient, or None, for each input, of its shape and dtype.
+
+    Args:
+        name: the kernel.
+        names: what its tensors are called.
+        gradients, inputs: tensors; in graph mode, what is known of them.
     """
     if len(gradients) != len(inputs):
         raise ValueError(
             f"{label(name)}: its gradient gave {len(gradients)} gradient(s), but the kernel has {len(inputs)} tensor(s)"
         )
-    for i, ((shape, dtype), (expected, input_dtype)) in enumerate(zip(gradients, inputs, strict=True)):
-        differs = shape is not None and expected is not None and tuple(shape) != tuple(expected)
-        if differs or dtype != input_dtype:
+    for tensor, gradient, x in zip(names, gradients, inputs, strict=True):
+        if gradient is None:
+            continue
+        is_tensor = isinstance(gradient, (ms.Tensor, TensorMark))
+        if not is_tensor:
+            raise TypeError(
+                f"{label(name)}: its gradient function returned {type(gradient).__name__} for {tensor!r}, not a Tensor "
+                "or None"
+            )
+        (shape, dtype), (expected, expected_dtype) = ((one.shape, one.dtype) for one in (gradient, x))
+        if not _may_be_equal(shape, expected) or dtype != expected_dtype:
             raise ValueError(
-                f"{label(name)}: the gradient of tensor {i} is {dtype} {shape}, but the tensor is {input_dtype} "
-                f"{expected}"
+                f"{label(name)}: the gradient of {tensor!r} is {dtype} {tuple(shape)}, but the tensor is "
+                f"{expected_dtype} {tuple(expected)}"
             )
 
 
-def specs(tensors: Sequence[Any]) -> list[Any]:
-    found = []
-    for i, tensor in enumerate(tensors):
-        if not isinstance(tensor, ms.Tensor):
-            raise TypeError(f"a gradient function returned {type(tensor).__name__} for tensor {i}, not a Tensor")
-        found.append((tensor.shape, str(tensor.dtype)))
-    return found
-
-refuse_missing_in_graph = constexpr(refuse_missing)
-refuse_no_gradient_in_graph = constexpr(refuse_no_gradient)
-
-
-@constexpr
-def _check_in_graph(name: str, shapes: Any, types: Any, expected_shapes: Any, expected_types: Any) -> None:
-    gradients = list(zip(shapes, map(str, types), strict=True))
-    check_gradients(name, gradients, list(zip(expected_shapes, map(str, expected_types), strict=True)))
-
-
-def checked_in_graph(name, gradients, inputs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-    """The gradients, if there is one for each input and of its shape and dtype."""
-    shapes = ()
-    types = ()
-    for x in gradients:
-        shapes = (*shapes, x.shape if isconstant(x.shape) else None)
-        types = (*types, x.dtype)
-    expected_shapes = ()
-    expected_types = ()
-    for x in inputs:
-        expected_shapes = (*expected_shapes, x.shape if isconstant(x.shape) else None)
-        expected_types = (*expected_types, x.dtype)
-    _check_in_graph(name, shapes, types, expected_shapes, expected_types)
-    return gradients
+def _may_be_equal(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two shapes, of which dimensions (-1) or the rank (a single -2) may be unknown, can be the same."""
+    if -2 in one or -2 in other:
+        return True
+    return len(one) == len(other) and all(a == b or a < 0 or b < 0 for a, b in zip(one, other, strict=True))

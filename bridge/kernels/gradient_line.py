@@ -2,11 +2,12 @@
 
 A line gives, for arguments, a function and what it is called with:
 
-    "a: f_backward(grad, a, n), b: aten.mul(grad, a), c: grad, index: not_differentiable"
+    "a: f_backward(grad, a, n), b: aten.mul(grad, a), c: grad, index: None"
     "a, b: f_backward(grad, a, b, result)"
 
 What a function may be called with: the kernel's arguments by name; `grad`, the gradient of the result, or `grads[1]`;
-`result`, or `result1`; Python literals. Results that have names in the schema may be called by them.
+`result`, or `result1`; sizes, `a.shape[2]` or `a.shape`; Python literals. Results that have names in the schema may be
+called by them. `None`, or `not_differentiable` as in derivatives.yaml, stands for zeros.
 """
 from __future__ import annotations
 
@@ -20,18 +21,18 @@ from bridge.schema import packets
 
 _ENTRY = re.compile(
     r"\s*(?P<variables>\w+(?:\s*,\s*\w+)*)\s*:(?!:)\s*"
-    r"(?:(?P<constant>not_differentiable)|(?P<passed>grad(?:s\[\d+\])?)|(?P<function>[\w.:]+)\s*\((?P<arguments>[^()]*)\))"
+    r"(?:(?P<constant>not_differentiable|None)|(?P<passed>grad(?:s\[\d+\])?)|(?P<function>[\w.:]+)\s*\((?P<arguments>[^()]*)\))"
     r"\s*(?:,|$)"
 )
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What a function of a line is called with: kind is "argument", "grad", "result" or "literal"."""
+    """What a function of a line is called with: kind is "argument", "grad", "result", "shape" or "literal"."""
 
     kind: str
     value: Any
-    """The argument's name, the position of the result, or the literal."""
+    """The argument's name, the position of the result, the argument's name with a dimension or None, or the literal."""
     keyword: str = ""
     """By which name it is passed; empty if by position."""
 
@@ -68,7 +69,7 @@ def parse(line: str, declaration: Declaration) -> Line:
         if match is None:
             raise ValueError(
                 f"{owner} cannot be read at {line[position:].strip()!r}: it is made of entries such as "
-                "`a: f_backward(grad, a)`, `a: grad` or `a: not_differentiable`"
+                "`a: f_backward(grad, a)`, `a: grad` or `a: None`"
             )
         position = match.end()
         names = tuple(re.split(r"\s*,\s*", match["variables"]))
@@ -94,6 +95,10 @@ def _reference(passed: str, declaration: Declaration, owner: str) -> Reference:
     keyword, _, text = (part.strip() for part in passed.rpartition("="))
     if declaration.argument(text) is not None:
         return Reference("argument", text, keyword)
+    size = re.fullmatch(r"(\w+)\.shape(?:\[(-?\d+)\])?", text)
+    sized = declaration.argument(size[1]) if size else None
+    if size and sized is not None and sized.base == "Tensor" and not sized.is_list:
+        return Reference("shape", (size[1], int(size[2]) if size[2] else None), keyword)
     count = len(declaration.outputs)
     for kind, pattern in (("grad", r"grad(?:s\[(\d+)\])?"), ("result", r"result(\d+)?")):
         match = re.fullmatch(pattern, text)
@@ -110,7 +115,7 @@ def _reference(passed: str, declaration: Declaration, owner: str) -> Reference:
     except (ValueError, SyntaxError):
         raise ValueError(
             f"{owner} uses {text!r}, which is none of: {', '.join(a.name for a in declaration.arguments)}, grad, "
-            "grads[i], result, resulti, a literal"
+            "grads[i], result, resulti, the shape of a Tensor argument, a literal"
         ) from None
 
 

@@ -27,12 +27,15 @@ class Function:
         declaration: its schema.
         expression: what stands for it in C++, where the schema's name is not enough.
         hidden: how many arguments at the end the function does not get.
+        like: of a function of a gradient line, the arguments that its results are like: for one that it leaves
+            undefined, zeros take its place.
     """
 
     form: str
     declaration: Declaration
     expression: str = ""
     hidden: int = 0
+    like: tuple[str, ...] = ()
 
     @property
     def cpp_name(self) -> str:
@@ -123,19 +126,37 @@ def _extension_struct(function: Function) -> str:
         passed.append(expression)
     members = "".join(f"  {_holder(a, declaration)} {a.name};\n" for a in declaration.arguments)
     decoding = " >> ".join(["args", *(a.name for a in declaration.arguments)]) + ";" if declaration.arguments else ""
-    call = f"call({', '.join([target, *passed])})"
-    returned = any(output.kind == "returned" for output in declaration.outputs)
+    checks.append(f"static_assert({name}_takes::returns, {_quoted(_RETURNS.format(declaration.function))});\n")
     body = [_initialise(i, output) for i, output in enumerate(declaration.outputs) if output.kind != "returned"]
-    body.append(f"c.store([&] {{ return {call}; }});" if returned else f"{call};")
+    body.append(_call(function, f"call({', '.join([target, *passed])})"))
     statements = "".join(f"    {line}\n" for line in body if line)
     return (
         f"// {declaration.text}\n"
-        f"using {name}_takes = Parameters<decltype({target})>;\n{''.join(checks)}"
+        f"using {name}_takes = Parameters<FunctionType<decltype({target})>>;\n{''.join(checks)}"
         f"struct {name}_shim {{\n{members}"
         f"  explicit {name}_shim(Arguments &{'args' if decoding else ''}) {{ {decoding} }}\n"
         f"  void operator()(Call &c) const {{\n{statements}  }}\n"
         f"}};\n"
     )
+
+
+_RETURNS = (
+    "{} returns something else than tensors and numbers, or pairs, tuples, arrays, vectors and optionals of these"
+)
+
+
+def _call(function: Function, call: str) -> str:
+    """The statement that calls the function and stores what it returns."""
+    declaration = function.declaration
+    if not declaration.returns:
+        return f"{call};"
+    found = f"flat({call})"
+    if function.like:
+        found = f"without_undefined({found}, {{{', '.join(f'c({name})' for name in function.like)}}})"
+    if declaration.written:
+        places = ", ".join(map(str, declaration.returned_at))
+        found = f"with_written(c, {declaration.written}, {found}, {{{places}}})"
+    return f"c.store([&] {{ return {found}; }});"
 
 
 def _initialise(place: int, output: Output) -> str:
