@@ -5,17 +5,18 @@
 #include <ATen/core/op_registration/op_registration.h>
 #include <torch/library.h>
 
-#include <utility>
+#include <string>
 
 namespace c10 {
 
 // Takes what torch::RegisterOperators takes.
 struct RegistersNothing {
+  RegistersNothing() = default;
   template <typename... T>
-  explicit RegistersNothing(T &&...) {}
+  explicit RegistersNothing(const std::string &, T &&...) {}
   template <typename... T>
   RegistersNothing op(T &&...) {
-    return {};
+    return RegistersNothing();
   }
   static auto options() { return RegisterOperators::options(); }
 };

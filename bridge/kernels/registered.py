@@ -70,8 +70,8 @@ class Registered(Schema):
         self.declaration = Declaration(
             self.text, self.packet, tuple(self.arguments), (), tuple(outputs), tuple(str(r.type) for r in returned)
         )
-        self._has_results = results is not None
-        told = inference(self.declaration, results) if results is not None else None
+        self._is_told = results is not None or not self.declaration.told  # all results are like what is written to
+        told = inference(self.declaration, results) if self._is_told else None
         self.torch_op = told or _functional(torch_op)
         self.devices = [name for name, key in DEVICES.items() if has_kernel(torch_op, key, *_COMPOSITES)]
         self.eager_because = (
@@ -88,7 +88,7 @@ class Registered(Schema):
 
     def look_for_meta_function(self) -> None:
         """See whether something tells the shapes of the results, which may have been registered since."""
-        self.shim = "gradient" if self._has_results or _tells_shapes(self._overload) else None
+        self.shim = "gradient" if self._is_told or _tells_shapes(self._overload) else None
 
     def function(self, device: str) -> str:
         return f"{SHARED[device]}:aten_gradient"
