@@ -88,7 +88,9 @@ struct Bprop {
   bool on_cpu;
   bool single;  // whether the kernel's result is one tensor
   bool uses_results;
-  py::object function;  // of inputs, result and the result's gradient; None for a gradient that is not asked for
+  // Of inputs, result and the result's gradient; gives None for a gradient that is not asked for, and an error for one
+  // that must not be.
+  py::object function;
 };
 
 struct Spec {
@@ -165,7 +167,12 @@ struct CppFunctionNode<Call> final : public BackwardNode {
       const py::tuple found = bprop_->function(tuple(saved.begin(), saved.begin() + inputs_), out,
                                                packed(cotangents.begin(), cotangents.end()));
       for (size_t i = 0; i < inputs_; ++i) {
-        if (!found[i].is_none()) results[i] = found[i].cast<ms::Tensor>();
+        const py::object one = found[i];
+        if (PyExceptionInstance_Check(one.ptr())) {
+          if (context_.NeedsInputGrad(i)) raise(one);
+        } else if (!one.is_none()) {
+          results[i] = one.cast<ms::Tensor>();
+        }
       }
     }
     ValuePtrList values;
@@ -193,6 +200,11 @@ struct CppFunctionNode<Call> final : public BackwardNode {
    private:
     std::shared_ptr<CppFunctionNode> node_;
   };
+
+  [[noreturn]] static void raise(const py::object &error) {
+    PyErr_SetObject(PyExceptionInstance_Class(error.ptr()), error.ptr());
+    throw py::error_already_set();
+  }
 
   using Iterator = TensorPtrList::const_iterator;
 

@@ -75,6 +75,7 @@ def extension(
     results: Results = None,
     gradient: GradientDeclaration = None,
     initial: Initial = None,
+    function: str = "",
     cuda: Sources = (),
     flags: Sequence[str] = (),
     cpp_flags: Sequence[str] = (),
@@ -82,9 +83,9 @@ def extension(
 ) -> KernelOperator:
     """A function of a PyTorch extension: `at::Tensor f(const at::Tensor &a, int64_t n, double r, bool flag)`.
 
-    It may return a tensor, a tuple or a vector of tensors, or fill outputs that it is given: an output is written
-    `*, Tensor(a!) out` in the schema; an argument that it changes, `Tensor(a!) x`, is changed in a copy, which is a
-    result.
+    It may return tensors and numbers, and fill outputs that it is given: an output is written `*, Tensor(a!) out` in
+    the schema; an argument that it changes, `Tensor(a!) x`, is changed in a copy, which is a result. What is written to
+    comes before what is returned. docs/kernels.md lists the C++ types.
 
     Args:
         sources: C++ files for the CPU, or one library that was built before; compiled at the first call.
@@ -92,6 +93,8 @@ def extension(
         results: see `aot`. None if the shapes follow from data: the kernel then works in PyNative mode only.
         gradient: see `aot`.
         initial: see `aot`; for outputs that the function fills.
+        function: the function in C++, where its name in the schema is not enough: an instance of a template,
+            "f<float>", or one overload, "static_cast<at::Tensor (*)(const at::Tensor &, double)>(f)".
         cuda: the sources of the CUDA variant.
         flags: for the compilers.
         cpp_flags: more, for the CPU's library.
@@ -101,7 +104,7 @@ def extension(
         As `aot`.
     """
     return declaring.make("extension", sources, cuda, schema, results, gradient, initial,
-                          flags_by_device(flags, cpp_flags, cuda_flags))  # fmt: skip
+                          flags_by_device(flags, cpp_flags, cuda_flags), function)  # fmt: skip
 
 
 def registered(

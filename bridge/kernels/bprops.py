@@ -43,10 +43,14 @@ class Bprop:
 
     def __call__(self, inputs: tuple[Any, ...], out: Any, dout: Any) -> tuple[Any, ...]:
         found = self.gradients(inputs, out, dout)
+        for one in found:
+            if isinstance(one, Exception):
+                raise one
         return tuple(ops.zeros_like(x) if one is None else one for x, one in zip(inputs, found, strict=True))
 
     def gradients(self, inputs: tuple[Any, ...], out: Any, dout: Any) -> Sequence[Any]:
-        """The same with None for zeros; see bridge.primitive.Kernel.differentiate_by."""
+        """The same with None for zeros, and an error for a gradient that nobody declared, which the short way raises if
+        it is asked for; see bridge.primitive.Kernel.differentiate_by."""
         raise NotImplementedError
 
     def _call_in_graph(self, inputs, out, dout):  # type: ignore[no-untyped-def]  # compiled by MindSpore
@@ -161,9 +165,8 @@ class NoGradient(Bprop):
     """The bprop of a kernel without a gradient: zeros if no result could have one, else an error."""
 
     def gradients(self, inputs: tuple[Any, ...], out: Any, dout: Any) -> Sequence[Any]:
-        if self._is_missing(out) and any(map(requires_gradient, inputs)):
-            raise RuntimeError(no_gradient(self.name))
-        return [None] * len(inputs)
+        missing = self._is_missing(out)
+        return [RuntimeError(no_gradient(self.name)) if missing and requires_gradient(x) else None for x in inputs]
 
     def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
         missing = self._is_missing(out)

@@ -42,12 +42,16 @@ class Recipe:
     @property
     def facts(self) -> dict[str, Any]:
         """By which a library that is kept can be known."""
-        shims = {symbol: cache.digest(text) for symbol, text in self.shims}
-        return {"shims": shims, "base": self.base.name if self.base else ""}
+        return {"shims": shim_digests(self.shims), "base": self.base.name if self.base else ""}
 
     def is_met_by(self, kept: cache.Kept) -> bool:
         ours, theirs = self.facts, kept.facts
         return ours["base"] == theirs["base"] and ours["shims"].items() <= theirs["shims"].items()
+
+
+def shim_digests(texts: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """What tells shims of the same symbols apart."""
+    return {symbol: cache.digest(text) for symbol, text in texts}
 
 
 def file_name(name: str) -> str:
@@ -151,7 +155,7 @@ def _stubs(missing: list[str]) -> str:
     """Functions of these mangled names, each of which throws an error that names it."""
     lines = ["#include <stdexcept>"]
     for i, symbol in enumerate(missing):
-        words = f"{compiler_errors.demangled(symbol)} is none of the sources for the CPU"
+        words = f"{compiler_errors.demangled(symbol)} is in none of the sources for the CPU"
         lines.append(f'extern "C" void absent_{i}() __asm__("{symbol}");')
         lines.append(f'extern "C" void absent_{i}() {{ throw std::runtime_error("{words}"); }}')
     return "\n".join(lines) + "\n"

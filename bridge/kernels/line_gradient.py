@@ -71,8 +71,6 @@ class LineGradient(Bprop):
         cotangents = listed(dout)
         pool = (*inputs, *listed(out), *cotangents)
         wanted = {i for i, x in enumerate(inputs) if requires_gradient(x)}
-        for i in sorted(wanted - self._told):
-            raise RuntimeError(missing_gradient(self.name, self.tensor_names[i]))
         found: dict[int | None, Any] = {i: cotangents[result] for i, result in self._passed.items()}
         for step in self._steps(inputs):
             if wanted.isdisjoint(step.targets):
@@ -83,6 +81,8 @@ class LineGradient(Bprop):
             found |= self._assigned(step, listed(run(primitive, [pool[place] for place in step.places])))
         gradients = [found.get(i) for i in range(len(inputs))]
         check_gradients(self.name, self.tensor_names, gradients, inputs)
+        for i in wanted - self._told:
+            gradients[i] = RuntimeError(missing_gradient(self.name, self.tensor_names[i]))
         return gradients
 
     def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:

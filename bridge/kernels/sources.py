@@ -79,6 +79,8 @@ class DeviceLibrary:
         Raises KernelError if it cannot be built.
         """
         first = functions[0]
+        if first not in self._paths and self._base is not None and self._base_has(functions):
+            self._paths |= dict.fromkeys(functions, self._base.path)
         if first not in self._paths:
             if self.is_prebuilt:
                 self._check(loading.load(self.sources[0], self.name), first)
@@ -86,6 +88,11 @@ class DeviceLibrary:
             else:
                 self._build(functions)
         return self._paths[first]
+
+    def _base_has(self, functions: Sequence[Function]) -> bool:
+        """Whether the library that is loaded has these shims already: another process had it built with them."""
+        wanted = libraries.shim_digests(self._shim_texts(functions))
+        return self._base is not None and wanted.items() <= self._base.facts["shims"].items()
 
     def load(self) -> None:
         """Load what registers operators, compiled with the shims declared so far. Raises KernelError if it cannot."""
@@ -125,8 +132,12 @@ class DeviceLibrary:
             self.name, libraries.file_name(self.name), self.device == "CUDA", self.flags,
             registers_nothing=base is not None and base.facts["registers"] is not None,
         )  # fmt: skip
-        texts = tuple((shims.symbol(function), shims.text([function], None, self.device)) for function in functions)
+        texts = self._shim_texts(functions)
         return Recipe(settings, self.sources, tuple(units), texts, base.path if base else None, self.elsewhere)
+
+    def _shim_texts(self, functions: Sequence[Function]) -> tuple[tuple[str, str], ...]:
+        """Each shim by its symbol."""
+        return tuple((shims.symbol(function), shims.text([function], None, self.device)) for function in functions)
 
     def shim_units(self, functions: Sequence[Function]) -> list[Unit]:
         """The shims, each behind the source that has its function."""
