@@ -169,7 +169,7 @@ struct CppFunctionNode<Call> final : public BackwardNode {
       for (size_t i = 0; i < inputs_; ++i) {
         const py::object one = found[i];
         if (PyExceptionInstance_Check(one.ptr())) {
-          if (context_.NeedsInputGrad(i)) raise(one);
+          if (is_asked(i)) raise(one);
         } else if (!one.is_none()) {
           results[i] = one.cast<ms::Tensor>();
         }
@@ -200,6 +200,13 @@ struct CppFunctionNode<Call> final : public BackwardNode {
    private:
     std::shared_ptr<CppFunctionNode> node_;
   };
+
+  // Whether a gradient of this input leads to one that the program asked for.
+  bool is_asked(size_t input) const {
+    const Edge &edge = next_edges()[input];
+    const AutoDiffInterfacePtr engine = impl::CurrentAutoDiffEngine();
+    return edge.is_defined() && (engine == nullptr || engine->IsInExecGraph(edge.grad_node));
+  }
 
   [[noreturn]] static void raise(const py::object &error) {
     PyErr_SetObject(PyExceptionInstance_Class(error.ptr()), error.ptr());

@@ -80,7 +80,7 @@ def cluster() -> Iterator[Case]:
 
 def spline_conv() -> Iterator[Case]:
     pseudo, kernel_size, is_open = random(10, 2, positive=True).fmod(1.0), torch.tensor([5, 5]), torch.ones(2).byte()
-    basis = (lambda pseudo, *_: (pseudo.new_empty(10, 4), torch.empty(10, 4, dtype=torch.int64)))
+    basis = lambda pseudo, *_: (pseudo.new_empty(10, 4), torch.empty(10, 4, dtype=torch.int64))  # noqa: E731
     yield Case("torch_spline_conv::spline_basis", (pseudo, kernel_size, is_open, 1), basis, differentiable=True)
     places = torch.arange(40).view(10, 4) % 25
     yield Case("torch_spline_conv::spline_weighting", (random(10, 3), random(25, 3, 6), random(10, 4), places),
@@ -127,13 +127,17 @@ def to_mindspore(value: Any) -> Any:
 
 def theirs(case: Case, places: list[int]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """PyTorch's results, and the gradients of their sum, each element weighted by its number."""
-    args = [x.clone().requires_grad_(i in places) if isinstance(x, torch.Tensor) else x for i, x in enumerate(case.args)]
+    args = [x.clone() if isinstance(x, torch.Tensor) else x for x in case.args]
+    for i in places:
+        args[i].requires_grad_()
     namespace, _, name = case.name.partition("::")
     results = flat(getattr(getattr(torch.ops, namespace), name)(*args))
     if not places:
         return results, []
     total = sum((x * numbered(x.shape)).sum() for x in results if x.is_floating_point())
-    return [x.detach() for x in results], list(torch.autograd.grad(total, [args[i] for i in places]))
+    asked = [args[i] for i in places]
+    gradients = torch.autograd.grad(total, asked, allow_unused=True, materialize_grads=True)
+    return [x.detach() for x in results], list(gradients)
 
 
 def numbered(shape: Any) -> torch.Tensor:
