@@ -9,7 +9,7 @@ ruff check . || status=1
 mypy || status=1
 mypy --allow-untyped-defs setup.py scripts/*.py tests/*.py || status=1
 clang-format --dry-run -Werror ms_ext/*.{h,cpp,cu} ms_ext/mindspore/common/*.h aten_ops/leaky_relu.cpp \
-  scripts/examples/*/*.{h,cpp,cu} tests/kernels/* || status=1
+  scripts/examples/*/*.{h,cpp,cu} tests/kernels/*.* tests/kernels/*/* || status=1
 ((status == 0)) || echo "linters failed, see above" >&2
 pytest tests || status=1
 exit $status

@@ -149,7 +149,7 @@ WITH_ONE_BUILD: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("no gradient", differentiate(no_gradient, X), RuntimeError, "has no gradient: declare one with gradient="),
     ("wrong number of gradients", differentiate(too_few, X, ms.Tensor(X.asnumpy())), ValueError,
      r"gave 1 gradient\(s\), but the kernel has 2 tensor"),
-    ("argument without a gradient", differentiate(half_a_line, X, ms.Tensor(X.asnumpy())), RuntimeError,
+    ("argument without a gradient", differentiate(lambda b: half_a_line(b, b), X), RuntimeError,
      "custom::sum_and_difference.* has no gradient for 'b': give one in gradient="),
     ("gradient of a wrong shape", differentiate(transposed, X), ValueError,
      r"the gradient of 'x' is Float32 \(3, 2\), but the tensor is Float32 \(2, 3\)"),
@@ -235,7 +235,7 @@ def test_a_registered_operator_without_meta_function_in_graph_mode() -> None:
     def call(x):
         return double(x)
 
-    with pytest.raises(RuntimeError, match=r"bridge_mistakes::double works in PyNative mode only: .* no meta function"):
+    with pytest.raises(RuntimeError, match="bridge_mistakes::double works in PyNative mode only: nothing tells"):
         call(X)
     with pytest.raises(RuntimeError, match="bridge_mistakes::double has no gradient"):
         ms.grad(lambda x: double(x).sum())(X).asnumpy()
