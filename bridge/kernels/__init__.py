@@ -137,5 +137,5 @@ def registered(
         KernelError: the sources cannot be compiled, or PyTorch refuses what they register, or something else has
             registered the operator before them.
     """
-    registration.load_registration(sources, cuda, flags_by_device(flags, cpp_flags, cuda_flags))
+    registration.load_registration(name, sources, cuda, flags_by_device(flags, cpp_flags, cuda_flags))
     return RegisteredOperator(name, tuple(registration.registered_names(name, results, gradient)))

@@ -28,8 +28,8 @@ def _packet(name: str) -> Any:
     return None if found is None or (overload and overload not in found.overloads()) else found
 
 
-def load_registration(sources: Sources, cuda: Sources, flags: dict[str, Flags]) -> None:
-    """Compile and load what registers operators. Nothing happens if there are no sources.
+def load_registration(name: str, sources: Sources, cuda: Sources, flags: dict[str, Flags]) -> None:
+    """Compile and load what registers an operator. Nothing happens if there are no sources.
 
     Raises KernelError if that cannot be done, or if an operator is registered already by something else: PyTorch does
     not replace operators.
@@ -38,7 +38,7 @@ def load_registration(sources: Sources, cuda: Sources, flags: dict[str, Flags]) 
     device = DEVICES.get(devices.target(), "CPU")
     files = paths(sources) + (for_cuda if device == "CUDA" else ())
     if files:
-        device_library(device, files, flags[device], elsewhere=device == "CPU" and bool(for_cuda)).load()
+        device_library(device, files, flags[device], elsewhere=device == "CPU" and bool(for_cuda)).load(name)
 
 
 def registered_names(name: str, results: Results = None, gradient: GradientDeclaration = None) -> list[str]:

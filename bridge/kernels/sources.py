@@ -94,10 +94,10 @@ class DeviceLibrary:
         wanted = libraries.shim_digests(self._shim_texts(functions))
         return self._base is not None and wanted.items() <= self._base.facts["shims"].items()
 
-    def load(self) -> None:
-        """Load what registers operators, compiled with the shims declared so far. Raises KernelError if it cannot."""
+    def load(self, operator: str) -> None:
+        """Load what registers an operator, compiled with the shims declared so far. Raises KernelError if it cannot."""
         if self.is_prebuilt:
-            loading.load(self.sources[0], self.name)
+            loading.load(self.sources[0], self.name, registers=(operator,))
         elif self._base is None:
             self._build(())
 
