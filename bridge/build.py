@@ -28,10 +28,11 @@ from collections.abc import Mapping, Sequence
 from setuptools import Extension
 from setuptools.command.build_ext import build_ext
 
-from bridge.kernels.custom import library_of
 from bridge.kernels.declaration import Initial
-from bridge.kernels.library import compile_into
-from bridge.kernels.sources import Sources, flag_list, paths
+from bridge.kernels.declaring import functions_of
+from bridge.kernels.libraries import build_into
+from bridge.kernels.sources import DeviceLibrary, Sources, paths
+from bridge.kernels.toolchain import flags_by_device
 
 
 class ATenExtension(Extension):
@@ -62,9 +63,9 @@ class ATenExtension(Extension):
     ) -> None:
         files = paths(sources)
         super().__init__(name, [str(path) for path in files])
-        self.device = "CUDA" if cuda else "CPU"
-        variants = {"CPU": (), "CUDA": ()} | {self.device: files}
-        self.kernels = library_of(form, variants, kernels, initial, flag_list(flags))
+        device = "CUDA" if cuda else "CPU"
+        self.library = DeviceLibrary(device, files, flags_by_device(flags, (), ())[device], elsewhere=False)
+        self.functions = functions_of(form, kernels, initial)
 
 
 class BuildKernels(build_ext):
@@ -82,4 +83,4 @@ class BuildKernels(build_ext):
             return
         target = pathlib.Path(self.get_ext_fullpath(ext.name)).absolute()
         target.parent.mkdir(parents=True, exist_ok=True)
-        compile_into(ext.kernels.recipe(ext.device), target, int(self.parallel or 2))
+        build_into(ext.library.recipe(ext.functions), target, int(self.parallel or 2))

@@ -61,12 +61,12 @@ const c10::Type *element_of(const c10::Type *type) {
   return type;
 }
 
-std::optional<at::Tensor> fill_one(const std::optional<Tensor> &tensor, bool is_state,
+std::optional<at::Tensor> fill_one(const std::optional<Tensor> &tensor, bool is_copied,
                                    at::ArrayRef<at::Tensor> inputs) {
   if (!tensor) return std::nullopt;
   if (tensor->index < 0) return tensor->number;
   const at::Tensor &input = inputs[static_cast<size_t>(tensor->index)];
-  return is_state ? input.clone() : input;
+  return is_copied ? input.clone() : input;
 }
 
 }  // namespace
@@ -75,6 +75,10 @@ c10::OperatorHandle find_operator(const std::string &name) {
   const auto dot = name.find('.');
   return c10::Dispatcher::singleton().findSchemaOrThrow(name.substr(0, dot).c_str(),
                                                         dot == std::string::npos ? "" : name.substr(dot + 1).c_str());
+}
+
+bool is_written(const c10::Argument &argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
 Boxed take_boxed(Arguments &args, const c10::Argument &argument) {
@@ -95,6 +99,7 @@ Boxed take_boxed(Arguments &args, const c10::Argument &argument) {
   }
   boxed.kind = optional_items ? Boxed::kOptionalTensors : is_list ? Boxed::kTensors : Boxed::kTensor;
   boxed.is_state = argument.name() == "running_mean" || argument.name() == "running_var";
+  boxed.is_written = ms_ext::is_written(argument);
   if (is_list) {
     args >> boxed.tensors;
   } else {
@@ -108,7 +113,7 @@ c10::IValue Boxed::fill(at::ArrayRef<at::Tensor> inputs, c10::Device device) con
     case Boxed::kDevice:
       return device;
     case Boxed::kTensor:
-      return fill_one(tensors[0], is_state, inputs);
+      return fill_one(tensors[0], is_state || is_written, inputs);
     case Boxed::kTensors: {
       c10::List<at::Tensor> list;
       for (const auto &tensor : tensors) list.push_back(*fill_one(tensor, false, inputs));

@@ -19,11 +19,15 @@ struct Boxed {
   enum { kValue, kDevice, kTensor, kTensors, kOptionalTensors } kind = kValue;
   c10::IValue value;
   std::vector<std::optional<Tensor>> tensors;
-  bool is_state = false;  // running statistics: the overload writes to them, and they have no gradient
+  bool is_state = false;    // running statistics: the overload writes to them, and they have no gradient
+  bool is_written = false;  // as the schema says: the operator gets a copy, which is a result
 
-  // The argument as it stands on the stack, with `tensors` by their index. State is copied.
+  // The argument as it stands on the stack, with `tensors` by their index. What the operator writes to is copied.
   c10::IValue fill(at::ArrayRef<at::Tensor> tensors, c10::Device device) const;
 };
+
+// Whether the schema says that the operator writes to the argument, or returns one that it writes to.
+bool is_written(const c10::Argument &argument);
 
 // Reads an argument. Generators and devices are not in the text.
 Boxed take_boxed(Arguments &args, const c10::Argument &argument);

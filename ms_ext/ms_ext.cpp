@@ -1,5 +1,6 @@
 #include "ms_ext.h"
 
+#include <ATen/ops/from_blob.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
 
@@ -73,4 +74,8 @@ std::vector<at::Tensor> get_torch_tensors(int nparam, void **params, int *ndims,
     tensors.push_back(ms_ext::view(params[i], ndims[i], shapes[i], dtypes[i], device));
   }
   return tensors;
+}
+
+void output_memcpy(void *output, const at::Tensor &result) {
+  if (result.numel() > 0) at::from_blob(output, result.sizes(), result.options()).copy_(result);
 }

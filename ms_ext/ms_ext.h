@@ -34,3 +34,7 @@ at::Tensor view(void *data, int ndim, const int64_t *shape, const char *dtype, c
 // appends and counts, have neither shape nor dtype: a kernel that asked for W of them passes nparam - W.
 std::vector<at::Tensor> get_torch_tensors(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,
                                           c10::Device device);
+
+// Copies a result to where MindSpore wants it: `output` is one of `params`, of the result's size and on its device.
+// With an out= variant, or `tensors[1].copy_(result)`, the dtype may differ.
+void output_memcpy(void *output, const at::Tensor &result);

@@ -16,6 +16,7 @@ import pytest
 
 import bridge
 from bridge import kernels
+from bridge.kernels import sources
 
 EXAMPLES = pathlib.Path(__file__).parent.parent / "scripts" / "examples"
 CUSTOM_ADD = EXAMPLES / "custom_add"
@@ -42,6 +43,7 @@ import mindspore as ms
 import numpy as np
 
 from bridge import kernels
+from bridge.kernels import sources
 
 scale = kernels.aot(sys.argv[1], "Scale(Tensor x) -> Tensor", results="x")
 print(scale(ms.Tensor(np.ones(3, np.float32))))
@@ -62,6 +64,7 @@ class Project:
         compiler = folder / "compiler"
         compiler.write_text(f'#!/bin/sh\necho "$@" >> {self.log}\nexec {os.environ.get("CXX", "g++")} "$@"\n')
         compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
+        self.patch = patch
         patch.setenv("CXX", str(compiler))
         patch.setenv("BRIDGE_CACHE", str(folder / "cache"))
 
@@ -73,6 +76,10 @@ class Project:
         count = len(self.log.read_text().splitlines())
         self.log.write_text("")
         return count
+
+    def forget(self) -> None:
+        """Look at what is kept as a new process does."""
+        self.patch.setattr(sources, "_shared", {})
 
     def kernel(self, **arguments: Any) -> kernels.KernelOperator:
         return kernels.aot(self.source, "Scale(Tensor x) -> Tensor", results="x", **arguments)
@@ -94,6 +101,8 @@ def test_an_unchanged_kernel_is_not_compiled_again(project: Project, capfd: pyte
     assert scaled(project.kernel()) == 2
     assert project.runs() == 3  # the shim, the source, the linker
     assert "bridge: building scale for the CPU from scale.cpp" in capfd.readouterr().err
+    assert scaled(project.kernel()) == 2
+    project.forget()
     assert scaled(project.kernel()) == 2
     assert project.runs() == 0
     assert "bridge:" not in capfd.readouterr().err
@@ -118,12 +127,14 @@ def test_what_goes_into_a_kernel_makes_it_anew(project: Project) -> None:
 
 def test_what_a_build_leaves_behind_when_it_is_killed_does_no_harm(project: Project) -> None:
     scaled(project.kernel())
-    (kept,) = (pathlib.Path(os.environ["BRIDGE_CACHE"])).iterdir()
-    (kept / "building-killed").mkdir()
-    (kept / "manifest.json").write_text('{"library":')
+    (kept,) = pathlib.Path(os.environ["BRIDGE_CACHE"]).glob("scale-*")
+    (kept / "building").mkdir()
+    (kept / "manifest.json").write_text('[{"path":')
+    project.forget()
     assert scaled(project.kernel()) == 2
-    assert not (kept / "building-killed").exists()
+    assert not (kept / "building").exists()
     next(kept.glob("*.so")).unlink()
+    project.forget()
     assert scaled(project.kernel()) == 2
     assert len(list(kept.glob("*.so"))) == 1
 
@@ -164,6 +175,7 @@ import pathlib
 import shutil
 
 from bridge import kernels
+from bridge.kernels import sources
 
 sigmoid = kernels.extension(pathlib.Path(__file__).parent / "my_kernels.so", "sigmoid(Tensor x) -> Tensor", results="x",
                             gradient="x: sigmoid_backward(grad, result)")

@@ -1,4 +1,5 @@
 """Runs a kernel outside of MindSpore, on PyTorch's tensors."""
+
 from __future__ import annotations
 
 import ctypes
@@ -34,20 +35,23 @@ def _declared() -> Any:
     return library
 
 
-def run(entry: Any, text: Text, tensors: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+def run(
+    entry: Any, text: Text, tensors: list[torch.Tensor], written: list[torch.Tensor], returns: bool
+) -> list[torch.Tensor]:
     """Call a shim's Run.
 
     Args:
         entry: the C function.
         text: the arguments.
         tensors: the inputs.
-        outputs: what the function fills; empty if it returns its results.
+        written: the results that it writes to.
+        returns: whether it returns some, which come after those.
 
     Raises RuntimeError with the kernel's message.
     """
     library = _declared()
     kept = [tensor.contiguous().detach() for tensor in tensors]
-    everything = [*kept, *outputs]
+    everything = [*kept, *written]
     count = len(everything)
     device = next((t.device for t in everything if t.is_cuda), torch.device("cpu"))
     params = (ctypes.c_void_p * count)(*[t.data_ptr() for t in everything])
@@ -63,7 +67,9 @@ def run(entry: Any, text: Text, tensors: list[torch.Tensor], outputs: list[torch
         error = library.ms_ext_results_error(results).decode(errors="replace")
         if error:
             raise RuntimeError(error)
-        return outputs or [_take(library, results, i, device) for i in range(library.ms_ext_results_count(results))]
+        if not returns:
+            return written
+        return [_take(library, results, i, device) for i in range(library.ms_ext_results_count(results))]
     finally:
         library.ms_ext_results_free(results)
 

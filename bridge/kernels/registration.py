@@ -1,108 +1,25 @@
-"""Operators that are registered with PyTorch, as operators of the bridge."""
+"""Makes operators of what is registered with PyTorch, by sources that are loaded for that or by others."""
+
 from __future__ import annotations
 
-import pathlib
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from bridge.kernels import formula, library
-from bridge.kernels.declaration import Declaration, Output
-from bridge.kernels.errors import KernelError
-from bridge.kernels.formula import Formula, Gradient, Line, NoGradient, PythonGradient
-from bridge.kernels.sources import DEVICES, Sources, flag_list, paths
+from bridge.call.arguments import resolve
+from bridge.kernels.bprops import GradientDeclaration
+from bridge.kernels.gradient_line import aten_names
+from bridge.kernels.inference import Results
+from bridge.kernels.registered import Registered, cannot_tell_shapes
+from bridge.kernels.sources import DEVICES, Sources, device_library, paths
+from bridge.kernels.toolchain import Flags
 from bridge.op import devices
-from bridge.op.encoding import Text
-from bridge.op.schema import GradientKind, Schema, declare, parts, unused_name
-from bridge.op.table import SHARED
+from bridge.op.schema import declare, unused_name
 from bridge.operator import Operator
-from bridge.primitive.level import Level
-from bridge.primitive.level import parse as parse_level
+from bridge.primitive import in_pytorch
 
-
-class Registered(Schema):
-    """An operator that somebody registered with PyTorch.
-
-    Its kernel is `ms_ext/gradient/gradient.cpp` at level 0, a call through PyTorch's dispatcher.
-
-    Args:
-        name: the full name, as in "ns::name.overload".
-        torch_op: torch.ops.ns.name.overload.
-        gradient: a Python function or a line, which replaces its registered autograd.
-    """
-
-    def __init__(self, name: str, torch_op: Any, gradient: Gradient) -> None:
-        self.torch_name = torch_op.name()
-        has_meta = _has_kernel(torch_op, "Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
-        has_autograd = _has_kernel(
-            torch_op, "Autograd", "AutogradCPU", "AutogradCUDA", "CompositeImplicitAutograd"
-        )
-        if gradient is not None and not has_meta:
-            raise ValueError(f"{name} needs a meta function for gradient=; torch.library.register_fake gives it one")
-        # Not a composite, whatever its kernel is, if it has a gradient of the user's: PyTorch's would replace that.
-        differentiated = GradientKind.COMPOSITE if has_autograd else GradientKind.NONE
-        composite = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
-        super().__init__(
-            name,
-            str(torch_op._schema),
-            *parts(torch_op._schema),
-            torch_op,
-            "gradient" if has_meta else None,
-            differentiated if gradient is None else GradientKind.FORMULA,
-            devices=[name for name, key in DEVICES.items() if _has_kernel(torch_op, key, *composite)],
-            eager_because="" if has_meta else "it has no meta function, which torch.library.register_fake gives it",
-        )
-        self._line: Line | None = None
-        self._gradient = gradient
-        if isinstance(gradient, str):
-            self._line = formula.parse(gradient, self.declaration)
-
-    @property
-    def declaration(self) -> Declaration:
-        """What a gradient line may name."""
-        outputs = tuple(
-            Output(r.name or f"result{i}", "returned", None) for i, r in enumerate(self.torch_op._schema.returns)
-        )
-        return Declaration(self.text, self.packet, tuple(self.arguments), (), outputs, tuple(self.results))
-
-    def function(self, device: str) -> str:
-        return f"{SHARED[device]}:aten_gradient"
-
-    @property
-    def single(self) -> bool:
-        return False
-
-    @property
-    def nested(self) -> bool:
-        return True
-
-    @property
-    def may_depend_on_data(self) -> bool:
-        """Whether it can run without its meta function."""
-        return self.shim is not None and self._gradient is None
-
-    def kernel_text(self, text: Text) -> str:
-        return Level(self.torch_name, text, 0, ()).kernel_text(text.inputs)
-
-    def operator_text(self, kernel_text: str) -> str:
-        return parse_level(kernel_text).text
-
-    def bprop(self, text: Text, device: str) -> Any:
-        if self._line is not None:
-            return Formula(self.name, text, device, self.declaration, self._line, _callable_names)
-        if callable(self._gradient):
-            return PythonGradient(self.name, text, self.declaration, self._gradient)
-        return NoGradient(self.name) if self.gradient is GradientKind.NONE else None
-
-
-def _has_kernel(torch_op: Any, *keys: str) -> bool:
-    return any(torch._C._dispatch_has_kernel_for_dispatch_key(torch_op.name(), key) for key in keys)
-
-
-_loaded: set[pathlib.Path] = set()
-# The declared names of overloads with the gradients that they were registered with.
-_with_own_gradient: dict[str, str] = {}
+# The declared names of overloads as they are registered.
+_as_registered: dict[str, str] = {}
 
 
 def _packet(name: str) -> Any:
@@ -113,37 +30,23 @@ def _packet(name: str) -> Any:
     return None if found is None or (overload and overload not in found.overloads()) else found
 
 
-def load_registration(name: str, sources: Sources, cuda: Sources, flags: Sequence[str]) -> None:
+def load_registration(name: str, sources: Sources, cuda: Sources, flags: dict[str, Flags]) -> None:
     """Compile and load what registers an operator. Nothing happens if there are no sources.
 
-    Raises KernelError if that cannot be done, or if the operator is registered already by something else: PyTorch does
+    Raises KernelError if that cannot be done, or if an operator is registered already by something else: PyTorch does
     not replace operators.
     """
-    files = paths(sources)
-    on_gpu = paths(cuda) if devices.target() == "GPU" else ()
-    if not files and not on_gpu:
-        return
-    built = (files or on_gpu)[0]
-    if built.suffix != ".so":
-        recipe = library.Recipe(
-            built.stem, files + on_gpu, "", ".cpp", (), bool(on_gpu), flag_list(flags), registers=True
-        )
-        built = library.library(recipe)
-    if built in _loaded:
-        return
-    if _packet(name) is not None:
-        raise KernelError(
-            f"{name} is registered already, by another library or by what its sources were before, and PyTorch does "
-            "not replace operators: start a new process"
-        )
-    library.load(built, name)
-    _loaded.add(built)
+    for_cuda = paths(cuda)
+    device = DEVICES.get(devices.target(), "CPU")
+    files = paths(sources) + (for_cuda if device == "CUDA" else ())
+    if files:
+        device_library(device, files, flags[device], elsewhere=device == "CPU" and bool(for_cuda)).load(name)
 
 
-def registered_names(name: str, gradient: Gradient = None) -> list[str]:
+def registered_names(name: str, results: Results = None, gradient: GradientDeclaration = None) -> list[str]:
     """Declare the overloads of a registered operator, "ns::name" or "ns::name.overload"; returns their full names.
 
-    Raises ValueError if nobody has registered it, or if it writes to its arguments.
+    Raises ValueError if nobody has registered it, or if it cannot be declared (bridge.kernels.registered.Registered).
     """
     packet = _packet(name)
     if packet is None:
@@ -152,31 +55,33 @@ def registered_names(name: str, gradient: Gradient = None) -> list[str]:
             "does, or give its sources"
         )
     found = []
-    refused = ""
+    refused: list[ValueError] = []
     base, _, overload = name.partition(".")
     overloads = [getattr(packet, each) for each in ([overload] if overload else packet.overloads())]
     # A 0-d tensor can be read as a number, but that has no gradient: overloads for tensors are tried first.
     for torch_op in sorted(overloads, key=_tensor_arguments, reverse=True):
         each = torch_op._overloadname
         full = base if each == "default" else f"{base}.{each}"
-        written = [a.name for a in torch_op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-        if written:
-            refused = (
-                f"{full} writes to its argument {written[0]!r}, which MindSpore does not allow: register an operator "
-                "that returns its result"
-            )
-            continue
-        declared = _with_own_gradient.get(full) if gradient is None else None
-        if declared is None:
-            # With another gradient it is another operator: MindSpore keeps primitives by their names.
-            declared = unused_name(full)
-            declare(Registered(declared, torch_op, gradient))
-            if gradient is None:
-                _with_own_gradient[full] = declared
-        found.append(declared)
+        try:
+            found.append(_declared_name(full, torch_op, results, gradient))
+        except ValueError as error:
+            refused.append(error)
     if not found:
-        raise ValueError(refused)
+        raise refused[0]
     return found
+
+
+def _declared_name(full: str, torch_op: Any, results: Results, gradient: GradientDeclaration) -> str:
+    """The name by which the overload is declared. With other results or another gradient it is another operator:
+    MindSpore keeps primitives by their names."""
+    as_registered = results is None and gradient is None
+    if as_registered and full in _as_registered:
+        return _as_registered[full]
+    name = unused_name(full)
+    declare(Registered(name, torch_op, results, gradient, _callable_names))
+    if as_registered:
+        _as_registered[full] = name
+    return name
 
 
 def _tensor_arguments(torch_op: Any) -> int:
@@ -185,23 +90,35 @@ def _tensor_arguments(torch_op: Any) -> int:
 
 def _callable_names(function: str) -> list[str]:
     """What a gradient line of a registered operator may call: others, and ATen's."""
-    if "::" not in function:
-        return formula.aten_names(function)
-    return registered_names(function)
+    return registered_names(function) if "::" in function else aten_names(function)
 
 
 class RegisteredOperator(Operator):
     """An operator registered with PyTorch, as a MindSpore operator."""
 
     def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[Any]) -> Any:
+        self._look_for_meta_functions()
         try:
             return super()._call_unplanned(args, kwargs, key, tensors)
         except RuntimeError as error:
-            # What a meta function that torch.library.register_fake gave says when it cannot know a size.
-            ours = [op for op in self.schemas if isinstance(op, Registered) and op.may_depend_on_data]
-            if "data-dependent shape" not in str(error) or not ours:
+            if not cannot_tell_shapes(error):
                 raise
-        for op in ours:
-            op.shim = None
         self._plans.clear()
-        return super()._call_unplanned(args, kwargs, key, tensors)
+        bound = resolve(self.name, self.schemas, args, kwargs)
+        return in_pytorch.call(bound, devices.place(bound.schema, self.wants_cpu))
+
+    def _plan_in_graph(self, *args: Any, **kwargs: Any) -> Any:
+        self._look_for_meta_functions()
+        try:
+            return super()._plan_in_graph(*args, **kwargs)
+        except RuntimeError as error:
+            if not cannot_tell_shapes(error):
+                raise
+            raise RuntimeError(
+                f"{self.name} works in PyNative mode only, unless results= tells its shapes: {error}"
+            ) from None
+
+    def _look_for_meta_functions(self) -> None:
+        for op in self.schemas:
+            assert isinstance(op, Registered)
+            op.look_for_meta_function()

@@ -1,19 +1,26 @@
-"""What is compiled for kernels of the same sources."""
+"""The files that a user gives, and what is compiled of them for one device."""
+
 from __future__ import annotations
 
 import ctypes
 import os
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bridge.kernels import library, shims
+from bridge.kernels import cache, finding, libraries, loading, shims
 from bridge.kernels.errors import KernelError
+from bridge.kernels.libraries import Recipe
+from bridge.kernels.objects import Settings, Unit
 from bridge.kernels.shims import Function
+from bridge.kernels.toolchain import Flags
 from bridge.op import devices
 
 Sources = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+# MindSpore's name of a device -> PyTorch's.
+DEVICES = {"CPU": "CPU", "GPU": "CUDA"}
 
 
 def paths(sources: Sources) -> tuple[pathlib.Path, ...]:
@@ -28,126 +35,197 @@ def paths(sources: Sources) -> tuple[pathlib.Path, ...]:
     return found
 
 
-def flag_list(flags: Sequence[str]) -> tuple[str, ...]:
-    """Compiler flags. Raises TypeError for one string, whose characters would be the flags."""
-    if isinstance(flags, str):
-        raise TypeError(f"flags= is a list of compiler flags, such as [{flags!r}], not a string")
-    return tuple(flags)
+class DeviceLibrary:
+    """What is compiled of the same sources for one device, whatever forms the kernels have.
 
-
-# MindSpore's name of a device -> PyTorch's.
-DEVICES = {"CPU": "CPU", "GPU": "CUDA"}
-
-
-class Library:
-    """What is compiled for kernels of the same sources, for each device when it is first needed.
-
-    Kernels are added until then, so that one build serves all that are declared beforehand.
+    The kernels that are declared before the first is needed are compiled together. Those that come later get a
+    library of their own, with shims alone, that uses the first one: its sources are in the process only once.
 
     Args:
-        form: "aot" or "extension".
-        sources: for each device, "CPU" and "CUDA", its sources, or one library that was built before.
-        flags: for every compiler call.
+        device: "CPU" or "CUDA".
+        sources: the files, or one library that was built before.
+        flags: the user's.
+        elsewhere: whether there are sources for the GPU too, which have what these may lack.
     """
 
-    def __init__(self, form: str, sources: dict[str, tuple[pathlib.Path, ...]], flags: tuple[str, ...]) -> None:
-        self.form = form
-        self.functions: list[Function] = []
+    def __init__(self, device: str, sources: tuple[pathlib.Path, ...], flags: Flags, elsewhere: bool) -> None:
+        self.device = device
         self.sources = sources
         self.flags = flags
-        self._built: dict[str, pathlib.Path] = {}
-        self._closed = False
+        self.elsewhere = elsewhere
+        self.declared: list[Function] = []
+        self._paths: dict[Function, pathlib.Path] = {}
+        self._base: cache.Kept | None = None
 
     @property
     def name(self) -> str:
-        """The name of the sources, which messages and files have."""
-        return (self.sources["CPU"] or self.sources["CUDA"])[0].stem
-
-    def accepts(self, functions: Sequence[Function]) -> bool:
-        """Whether the functions can be added: nothing is built yet, and none is there in another form."""
-        known = {f.declaration.name: f for f in self.functions}
-        return not self._closed and all(known.get(f.declaration.name, f) == f for f in functions)
-
-    def add(self, functions: Sequence[Function]) -> None:
-        self.functions += [function for function in functions if function not in self.functions]
+        """What messages and files call it."""
+        return self.sources[0].stem
 
     @property
-    def devices(self) -> list[str]:
-        """MindSpore's names of the devices that there are sources for."""
-        return [name for name, device in DEVICES.items() if self.sources[device]]
+    def is_prebuilt(self) -> bool:
+        return self.sources[0].suffix == ".so"
 
-    def path(self, target: str) -> pathlib.Path:
-        """The library for one of MindSpore's devices, loaded. Raises KernelError if it cannot be built."""
-        self._closed = True
-        device = DEVICES[target]
-        built = self._built.get(device)
-        if built is None:
-            if target == "GPU":
-                devices.has_cuda_set()  # what the library needs
-            built = self._built[device] = self._build(device)
-        return built
+    def is_current(self) -> bool:
+        """Whether nothing has changed that what is loaded was made of."""
+        return self._base is None or self._base.is_current()
 
-    def _build(self, device: str) -> pathlib.Path:
-        sources = self.sources[device]
-        if not sources:
-            raise KernelError(f"{self.name} has no sources for the {device}: give them in "
-                              f"{'sources' if device == 'CPU' else 'cuda'}=")
-        built = sources[0] if sources[0].suffix == ".so" else library.library(self.recipe(device))
-        opened = library.load(built, self.name)
-        for function in self.functions:
-            self._check(opened, function, built)
-        return built
+    def declare(self, functions: Iterable[Function]) -> None:
+        """Say what needs shims."""
+        self.declared += [function for function in functions if function not in self.declared]
 
-    def _check(self, opened: Any, function: Function, path: pathlib.Path) -> None:
+    def path(self, functions: Sequence[Function]) -> pathlib.Path:
+        """The library that has the first function's shim, loaded; the others are those of its gradient.
+
+        Raises KernelError if it cannot be built.
+        """
+        first = functions[0]
+        if first not in self._paths and self._base is not None and self._base_has(functions):
+            self._paths |= dict.fromkeys(functions, self._base.path)
+        if first not in self._paths:
+            if self.is_prebuilt:
+                self._check(loading.load(self.sources[0], self.name), first)
+                self._paths[first] = self.sources[0]
+            else:
+                self._build(functions)
+        return self._paths[first]
+
+    def _base_has(self, functions: Sequence[Function]) -> bool:
+        """Whether the library that is loaded has these shims already: another process had it built with them."""
+        wanted = libraries.shim_digests(self._shim_texts(functions))
+        return self._base is not None and wanted.items() <= self._base.facts["shims"].items()
+
+    def load(self, operator: str) -> None:
+        """Load what registers an operator, compiled with the shims declared so far. Raises KernelError if it cannot."""
+        if self.is_prebuilt:
+            loading.load(self.sources[0], self.name, registers=(operator,))
+        elif self._base is None:
+            self._build(())
+
+    def _build(self, needed: Sequence[Function]) -> None:
+        if self.device == "CUDA":
+            devices.has_cuda_set()  # what the library needs
+        functions = self._together(needed)
+        try:
+            kept = libraries.build_library(self.recipe(functions))
+        except KernelError:  # which one of them is wrong shall not keep the others from being built
+            self.declared = [function for function in self.declared if function in self._paths]
+            raise
+        loading.load(kept.path, self.name, kept.facts["registers"] or ())
+        self._base = self._base or kept
+        self._paths |= dict.fromkeys(functions, kept.path)
+
+    def _together(self, needed: Sequence[Function]) -> list[Function]:
+        """What goes into one library: all that is not in one yet, but only one of several with the same symbol."""
+        waiting = [function for function in self.declared if function not in self._paths]
+        by_symbol = {shims.symbol(function): function for function in reversed(waiting)}
+        by_symbol |= {shims.symbol(function): function for function in needed if function not in self._paths}
+        return list(by_symbol.values())
+
+    def recipe(self, functions: Sequence[Function]) -> Recipe:
+        """How to compile the functions' shims, and the sources unless they are loaded."""
+        base = self._base
+        units = self.shim_units(functions)
+        if base is None:
+            behind = {unit.source for unit in units}
+            units += [Unit(source) for source in self.sources if source not in behind]
+        settings = Settings(
+            self.name, libraries.file_name(self.name), self.device == "CUDA", self.flags,
+            registers_nothing=base is not None and base.facts["registers"] is not None,
+        )  # fmt: skip
+        texts = self._shim_texts(functions)
+        return Recipe(settings, self.sources, tuple(units), texts, base.path if base else None, self.elsewhere)
+
+    def _shim_texts(self, functions: Sequence[Function]) -> tuple[tuple[str, str], ...]:
+        """Each shim by its symbol."""
+        return tuple((shims.symbol(function), shims.text([function], None, self.device)) for function in functions)
+
+    def shim_units(self, functions: Sequence[Function]) -> list[Unit]:
+        """The shims, each behind the source that has its function."""
+        behind: dict[pathlib.Path | None, list[Function]] = {}
+        for function in functions:
+            source = None if function.form == "aot" else self._source_of(function)
+            behind.setdefault(source, []).append(function)
+        return [Unit(source, shims.text(group, source, self.device)) for source, group in behind.items()]
+
+    def _source_of(self, function: Function) -> pathlib.Path:
+        folders = [pathlib.Path(flag[2:]) for flag in self.flags.host if re.match(r"-I.", flag)]
+        found = finding.source_of(function.cpp_name, self.sources, folders)
+        if found is None:
+            names = ", ".join(path.name for path in self.sources)
+            have = "has" if len(self.sources) == 1 else "have"
+            raise KernelError(f"{self.name}: {names} {have} no function {function.cpp_name!r}")
+        return found
+
+    def _check(self, opened: Any, function: Function) -> None:
+        path = self.sources[0]
         try:
             entry = opened[f"{shims.symbol(function)}Schema"]
         except AttributeError:
-            raise KernelError(f"{path} has no kernel {function.declaration.name}: build it with "
-                              "bridge.build.ATenExtension") from None
+            raise KernelError(
+                f"{path} has no kernel {function.declaration.name}: build it with bridge.build.ATenExtension"
+            ) from None
         entry.restype = ctypes.c_char_p
         text = entry().decode()
         if text != function.declaration.text:
             raise KernelError(f"{path} was built for another schema: {text}, not {function.declaration.text}")
 
-    def recipe(self, device: str) -> library.Recipe:
-        """How to compile the variant."""
-        text, included = self.shim(device)
-        others = tuple(path for path in self.sources[device] if path not in included)
-        suffix = ".cu" if device == "CUDA" and (not included or included[0].suffix == ".cu") else ".cpp"
-        return library.Recipe(self.name, others, text, suffix, included, device == "CUDA", self.flags)
 
-    def shim(self, device: str) -> tuple[str, tuple[pathlib.Path, ...]]:
-        """The text of the shim, and the source that it includes."""
-        if self.form == "aot":
-            return shims.aot(self.functions, device), ()
-        included = self._source_of_functions(device)
-        return shims.extension(self.functions, included, device), (included,)
-
-    def _source_of_functions(self, device: str) -> pathlib.Path:
-        """The source that names all functions, a `.cpp` file rather than a `.cu` file."""
-        sources = sorted(self.sources[device], key=lambda path: path.suffix == ".cu")
-        patterns = {f.declaration.function: rf"\b{re.escape(f.declaration.name)}\s*\(" for f in self.functions}
-        texts = {path: path.read_text(errors="replace") for path in sources}
-        for path, text in texts.items():
-            if all(re.search(pattern, text) for pattern in patterns.values()):
-                return path
-        names = ", ".join(path.name for path in sources)
-        for function, pattern in patterns.items():
-            if not any(re.search(pattern, text) for text in texts.values()):
-                raise KernelError(f"{self.name}: {names} has no function {function!r}")
-        raise KernelError(f"{self.name}: no file among {names} has all of {', '.join(patterns)}; declare them in one")
+_shared: dict[Any, DeviceLibrary] = {}
 
 
-_libraries: dict[Any, Library] = {}
+def device_library(
+    device: str, sources: tuple[pathlib.Path, ...], flags: Flags, elsewhere: bool = False
+) -> DeviceLibrary:
+    """The library of these sources in this process. A new one if they have changed since it was loaded."""
+    key = (device, sources, flags, elsewhere)
+    found = _shared.get(key)
+    if found is None or not found.is_current():
+        found = _shared[key] = DeviceLibrary(device, sources, flags, elsewhere)
+    return found
 
 
-def shared_library(
-    form: str, variants: dict[str, tuple[pathlib.Path, ...]], flags: tuple[str, ...], functions: list[Function]
-) -> Library:
-    """The library for functions of these sources: the one that is still open, or a new one."""
-    key = (form, *variants.values(), flags)
-    found = _libraries.get(key)
-    if found is None or not found.accepts(functions):
-        found = _libraries[key] = Library(form, variants, flags)
-    found.add(functions)
+class KernelLibrary:
+    """The libraries of a kernel from sources: for each device that it has sources for.
+
+    Args:
+        variants: by device, "CPU" and "CUDA".
+    """
+
+    def __init__(self, variants: dict[str, DeviceLibrary]) -> None:
+        self._variants = variants
+
+    @property
+    def devices(self) -> list[str]:
+        """MindSpore's names of the devices that there are sources for."""
+        return [name for name, device in DEVICES.items() if device in self._variants]
+
+    def declare(self, functions: Sequence[Function]) -> None:
+        """Say what needs shims."""
+        for variant in self._variants.values():
+            variant.declare(functions)
+
+    def variant(self, device: str) -> DeviceLibrary:
+        """That for "CPU" or "CUDA". Raises KernelError if there are no sources for it."""
+        if device not in self._variants:
+            name = next(iter(self._variants.values())).name
+            argument = "sources" if device == "CPU" else "cuda"
+            raise KernelError(f"{name} has no sources for the {device}: give them in {argument}=")
+        return self._variants[device]
+
+    def path(self, target: str, functions: Sequence[Function]) -> pathlib.Path:
+        """The library with the first function's shim for one of MindSpore's devices (see DeviceLibrary.path)."""
+        return self.variant(DEVICES[target]).path(functions)
+
+
+def kernel_library(
+    sources: dict[str, tuple[pathlib.Path, ...]], flags: dict[str, Flags], functions: Sequence[Function]
+) -> KernelLibrary:
+    """The libraries of these sources, by device, with these functions among others."""
+    elsewhere = bool(sources["CUDA"])
+    found = KernelLibrary({
+        device: device_library(device, files, flags[device], elsewhere and device == "CPU")
+        for device, files in sources.items() if files
+    })  # fmt: skip
+    found.declare(functions)
     return found

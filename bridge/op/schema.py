@@ -96,7 +96,7 @@ class GradientKind(enum.Enum):
 class Schema:
     """One operator that the bridge can call: an ATen overload, or one of a class derived from this in bridge/kernels.
 
-    Nothing in it changes once it is made.
+    Nothing in that of an ATen overload changes once it is made.
 
     Args:
         name: the full name: of an ATen overload as in "add.Tensor", else with a namespace as in "ns::name.overload".

@@ -135,15 +135,20 @@ class gradient_shim {
     return gradients;
   }
 
-  // The overload itself, through the dispatcher, so that autograd records it.
+  // The overload itself, through the dispatcher, so that autograd records it: what it writes to, and what it returns.
   Tensors call(at::ArrayRef<at::Tensor> inputs, c10::Device device) const {
     std::optional<Redraw> redraw;
     if (redraws_) redraw.emplace(inputs[static_cast<size_t>(op_inputs_ - 1)]);
     torch::jit::Stack stack;
-    for (const auto &argument : arguments_) stack.push_back(argument.fill(inputs, device));
-    op_.callBoxed(stack);
     Tensors results;
-    for (const auto &value : stack) flatten(value, results);
+    for (const auto &argument : arguments_) {
+      stack.push_back(argument.fill(inputs, device));
+      if (argument.is_written) results.push_back(stack.back().toTensor());
+    }
+    op_.callBoxed(stack);
+    for (size_t i = 0; i < stack.size(); ++i) {
+      if (!is_written(op_.schema().returns()[i])) flatten(stack[i], results);
+    }
     return results;
   }
 

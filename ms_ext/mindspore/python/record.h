@@ -28,7 +28,9 @@ struct Bprop {
   bool on_host;
   bool single;  // whether the kernel's result is one tensor
   bool uses_results;
-  PythonObject function;  // of inputs, result and the result's gradient; None for a gradient that is not asked for
+  // Of inputs, result and the result's gradient. Gives None for a gradient that is not asked for, and an error for one
+  // that must not be.
+  PythonObject function;
 };
 
 // Stands for a call where MindSpore's templates want a type.
@@ -67,7 +69,12 @@ struct CppFunctionNode<ms_ext::pynative::Call> final : public BackwardNode {
       const py::tuple found = (*bprop_->function)(tuple(saved.begin(), saved.begin() + inputs_), out,
                                                   packed(cotangents.begin(), cotangents.end()));
       for (size_t i = 0; i < inputs_; ++i) {
-        if (!found[i].is_none()) results[i] = found[i].cast<ms::Tensor>();
+        const py::object one = found[i];
+        if (PyExceptionInstance_Check(one.ptr())) {
+          if (is_asked(i)) raise(one);
+        } else if (!one.is_none()) {
+          results[i] = one.cast<ms::Tensor>();
+        }
       }
     }
     ValuePtrList values;
@@ -95,6 +102,18 @@ struct CppFunctionNode<ms_ext::pynative::Call> final : public BackwardNode {
    private:
     std::shared_ptr<CppFunctionNode> node_;
   };
+
+  // Whether a gradient of this input leads to one that the program asked for.
+  bool is_asked(size_t input) const {
+    const Edge &edge = next_edges()[input];
+    const AutoDiffInterfacePtr engine = impl::CurrentAutoDiffEngine();
+    return edge.is_defined() && (engine == nullptr || engine->IsInExecGraph(edge.grad_node));
+  }
+
+  [[noreturn]] static void raise(const py::object &error) {
+    PyErr_SetObject(PyExceptionInstance_Class(error.ptr()), error.ptr());
+    throw py::error_already_set();
+  }
 
   using Iterator = TensorPtrList::const_iterator;
 

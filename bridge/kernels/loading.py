@@ -1,0 +1,42 @@
+"""Loads libraries of kernels for good: MindSpore closes a library with each of its kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import pathlib
+from collections.abc import Sequence
+
+import torch
+
+from bridge.kernels import compiler_errors
+from bridge.kernels.errors import KernelError
+
+_open: dict[str, ctypes.CDLL] = {}
+
+
+def load(path: pathlib.Path, name: str, registers: Sequence[str] = ()) -> ctypes.CDLL:
+    """Load a library, once.
+
+    Args:
+        path: the library.
+        name: what messages call it.
+        registers: the operators that it registers with PyTorch.
+
+    Raises KernelError if a symbol is missing, or if one of the operators is registered already: PyTorch would end the
+    process.
+    """
+    opened = _open.get(str(path))
+    if opened is not None:
+        return opened
+    known = {*registers} & {*torch._C._dispatch_get_all_op_names()} if registers else set()
+    if known:
+        raise KernelError(
+            f"{name}: {min(known)} is registered already, by another library or by what its sources were before, and "
+            "PyTorch does not replace operators: start a new process"
+        )
+    try:
+        opened = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise compiler_errors.load_error(name, str(error)) from None
+    _open[str(path)] = opened
+    return opened
