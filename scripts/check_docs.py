@@ -43,7 +43,7 @@ EXCLUDED = {
     "bash scripts/versions.sh MINDSPORE TORCH": "it makes an environment of several GB for each pair",
     "python scripts/foreign_packages.py": "it fetches and compiles packages of others, which takes many minutes",
     "docs/gpu.md: import mindspore as ms": "it needs a GPU",
-    'docs/gpu.md: ms.runtime.set_memory(max_size="60GB")             # MindSpore\'s share': "it needs a GPU",
+    'docs/gpu.md: ms.runtime.set_memory(max_size="60GB")  # MindSpore\'s share': "it needs a GPU",
     "docs/kernels.md: from bridge import kernels": "its sources lie in three folders; tests/test_examples.py runs each",
     "docs/kernels.md: results=lambda x, y: x.new_empty(x.shape[0], x.shape[1], y.shape[1])": "it is one argument",
 }
