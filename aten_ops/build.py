@@ -148,7 +148,7 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
     if with_cuda:
         flags = "".join([" -DMS_EXT_CUDA", *(f" -isystem {folder}" for folder in cuda_headers())])
         cuda = "-lms_ext -ltorch_cuda -lc10_cuda"  # which bring the CUDA runtime
-        sources = [*sorted(ms_ext.glob("*.cu")), ms_ext / "gradient.cpp"]
+        sources = [*sorted(ms_ext.glob("*.cu")), ms_ext / "gradient.cpp", ms_ext / "program_shim.cpp"]
         library("libms_ext_cuda.so", sources, cuda, "libms_ext.so", flags)
         shims = sorted(generated.glob("*.cu"))
         library("libaten_cuda.so", shims, f"-lms_ext_cuda {cuda}", "libms_ext_cuda.so", flags)

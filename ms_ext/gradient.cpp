@@ -10,103 +10,13 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <stdexcept>
 
+#include "boxed.h"
 #include "random_state.h"
 #include "shim.h"
 
 namespace ms_ext {
 namespace {
-
-// One argument of a boxed call: a value, or the tensors that are filled in at launch.
-struct Boxed {
-  enum { kValue, kDevice, kTensor, kTensors, kOptionalTensors } kind = kValue;
-  c10::IValue value;
-  std::vector<std::optional<Tensor>> tensors;
-  bool is_state = false;  // running statistics: the overload writes to them, and they have no gradient
-};
-
-template <typename T>
-c10::IValue take(Arguments &args) {
-  T value{};
-  args >> value;
-  return c10::IValue(std::move(value));
-}
-
-template <typename T>
-c10::IValue take_enum(Arguments &args) {
-  T value{};
-  args >> value;
-  return c10::IValue(static_cast<int64_t>(value));
-}
-
-c10::IValue take_value(Arguments &args, const c10::TypePtr &type) {
-  switch (type->kind()) {
-    case c10::TypeKind::OptionalType:
-      if (args.take_none()) return c10::IValue();
-      return take_value(args, type->castRaw<c10::OptionalType>()->getElementType());
-    case c10::TypeKind::ListType: {
-      const auto element = type->castRaw<c10::ListType>()->getElementType();
-      const bool symbolic = element->kind() == c10::TypeKind::SymIntType;
-      c10::impl::GenericList list(symbolic ? static_cast<c10::TypePtr>(c10::IntType::get()) : element);
-      const size_t size = args.list_size();
-      for (size_t i = 0; i < size; ++i) list.push_back(take_value(args, element));
-      return list;
-    }
-    case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType:
-      return take<int64_t>(args);
-    case c10::TypeKind::FloatType:
-      return take<double>(args);
-    case c10::TypeKind::BoolType:
-      return take<bool>(args);
-    case c10::TypeKind::NumberType:
-      return take<at::Scalar>(args);
-    case c10::TypeKind::StringType:
-      return take<std::string>(args);
-    case c10::TypeKind::ScalarTypeType:
-      return take_enum<c10::ScalarType>(args);
-    case c10::TypeKind::LayoutType:
-      return take_enum<c10::Layout>(args);
-    case c10::TypeKind::MemoryFormatType:
-      return take_enum<c10::MemoryFormat>(args);
-    default:
-      throw std::invalid_argument("no boxed form for the argument type " + type->str());
-  }
-}
-
-// What is left of a type after its optional, and of a list after the list.
-const c10::Type *element_of(const c10::Type *type) {
-  if (const auto *optional = type->castRaw<c10::OptionalType>()) return optional->getElementType().get();
-  if (const auto *list = type->castRaw<c10::ListType>()) return list->getElementType().get();
-  return type;
-}
-
-Boxed take_boxed(Arguments &args, const c10::Argument &argument) {
-  Boxed boxed;
-  const c10::TypePtr type = argument.real_type();
-  const bool is_list = type->kind() == c10::TypeKind::ListType;
-  const c10::Type *element = element_of(type.get());
-  const bool optional_items = is_list && element->kind() == c10::TypeKind::OptionalType;
-  if (optional_items) element = element_of(element);
-  if (element->kind() == c10::TypeKind::GeneratorType) return boxed;
-  if (element->kind() == c10::TypeKind::DeviceObjType) {
-    boxed.kind = Boxed::kDevice;
-    return boxed;
-  }
-  if (element->kind() != c10::TypeKind::TensorType) {
-    boxed.value = take_value(args, type);
-    return boxed;
-  }
-  boxed.kind = optional_items ? Boxed::kOptionalTensors : is_list ? Boxed::kTensors : Boxed::kTensor;
-  boxed.is_state = argument.name() == "running_mean" || argument.name() == "running_var";
-  if (is_list) {
-    args >> boxed.tensors;
-  } else {
-    args >> boxed.tensors.emplace_back();
-  }
-  return boxed;
-}
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -155,9 +65,7 @@ class gradient_shim {
     args >> op;
     op.resize(std::min(op.size(), op.find('#')));  // the number that tells the bridge's operators of one name apart
     if (op.find("::") == std::string::npos) op.insert(0, "aten::");
-    const auto dot = op.find('.');
-    return c10::Dispatcher::singleton().findSchemaOrThrow(op.substr(0, dot).c_str(),
-                                                          dot == std::string::npos ? "" : op.substr(dot + 1).c_str());
+    return find_operator(op);
   }
 
   bool is_state(size_t input) const {
@@ -231,40 +139,11 @@ class gradient_shim {
     std::optional<Redraw> redraw;
     if (redraws_) redraw.emplace(inputs[static_cast<size_t>(op_inputs_ - 1)]);
     torch::jit::Stack stack;
-    for (const auto &argument : arguments_) stack.push_back(fill(argument, inputs, device));
+    for (const auto &argument : arguments_) stack.push_back(argument.fill(inputs, device));
     op_.callBoxed(stack);
     Tensors results;
     for (const auto &value : stack) flatten(value, results);
     return results;
-  }
-
-  static std::optional<at::Tensor> fill(const std::optional<Tensor> &tensor, bool is_state,
-                                        at::ArrayRef<at::Tensor> inputs) {
-    if (!tensor) return std::nullopt;
-    if (tensor->index < 0) return tensor->number;
-    const at::Tensor &input = inputs[static_cast<size_t>(tensor->index)];
-    return is_state ? input.clone() : input;
-  }
-
-  static c10::IValue fill(const Boxed &argument, at::ArrayRef<at::Tensor> inputs, c10::Device device) {
-    switch (argument.kind) {
-      case Boxed::kDevice:
-        return device;
-      case Boxed::kTensor:
-        return fill(argument.tensors[0], argument.is_state, inputs);
-      case Boxed::kTensors: {
-        c10::List<at::Tensor> list;
-        for (const auto &tensor : argument.tensors) list.push_back(*fill(tensor, false, inputs));
-        return list;
-      }
-      case Boxed::kOptionalTensors: {
-        c10::List<std::optional<at::Tensor>> list;
-        for (const auto &tensor : argument.tensors) list.push_back(fill(tensor, false, inputs));
-        return list;
-      }
-      default:
-        return argument.value;
-    }
   }
 
   c10::OperatorHandle op_;

@@ -1,0 +1,31 @@
+// Boxed calls: an operator by its name, and its arguments, read from the text, on the dispatcher's stack.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <string>
+#include <vector>
+
+#include "arguments.h"
+
+namespace ms_ext {
+
+// "ns::name" or "ns::name.overload". Throws if nobody has registered it.
+c10::OperatorHandle find_operator(const std::string &name);
+
+// One argument of a boxed call: a value, or the tensors that are filled in at launch.
+struct Boxed {
+  enum { kValue, kDevice, kTensor, kTensors, kOptionalTensors } kind = kValue;
+  c10::IValue value;
+  std::vector<std::optional<Tensor>> tensors;
+  bool is_state = false;  // running statistics: the overload writes to them, and they have no gradient
+
+  // The argument as it stands on the stack, with `tensors` by their index. State is copied.
+  c10::IValue fill(at::ArrayRef<at::Tensor> tensors, c10::Device device) const;
+};
+
+// Reads an argument. Generators and devices are not in the text.
+Boxed take_boxed(Arguments &args, const c10::Argument &argument);
+
+}  // namespace ms_ext
