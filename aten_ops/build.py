@@ -141,8 +141,13 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
 
     ms_ext = ROOT / "ms_ext"
     complete = "-Wl,--no-undefined"
-    for_mindspore = [ms_ext / name for name in ("pynative.cpp", "data_dependent.cpp", "graph_call.cpp")]
-    library("libms_ext.so", sorted(set(ms_ext.glob("*.cpp")) - set(for_mindspore)), complete)
+    for_mindspore = [
+        ms_ext / name for name in ("pynative.cpp", "module.cpp", "data_dependent.cpp", "graph_call.cpp")
+    ]
+    with_python = [ms_ext / "torch_tensors.cpp"]
+    library("libms_ext.so", sorted(set(ms_ext.glob("*.cpp")) - set(for_mindspore) - set(with_python)), complete)
+    python = f" -isystem {sysconfig.get_path('include')}"
+    library("libms_ext_python.so", with_python, "-lms_ext -ltorch_python", "libms_ext.so", python)
     lines.extend(_pynative_module(for_mindspore, objects))  # the longest to compile come first
     library("libaten_cpu.so", sorted(generated.glob("*.cpp")), f"-lms_ext {complete}", "libms_ext.so")
     if with_cuda:
@@ -206,8 +211,10 @@ def compile_libraries(
     command += [str(objects / name) for name in only]
     if subprocess.run(command).returncode:
         raise SystemExit("bridge: compiling the shims failed; the first error is above")
-    names = ("libms_ext.so", "libaten_cpu.so", "_pynative.so", "libms_ext_cuda.so", "libaten_cuda.so")
-    return [objects / name for name in names[: 5 if with_cuda else 3]]
+    names = ["libms_ext.so", "libms_ext_python.so", "libaten_cpu.so", "_pynative.so"]
+    if with_cuda:
+        names += ["libms_ext_cuda.so", "libaten_cuda.so"]
+    return [objects / name for name in names]
 
 
 def build(destination: pathlib.Path, jobs: int = 2) -> None:

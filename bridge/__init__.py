@@ -11,9 +11,10 @@ from bridge import _versions
 _versions.check()
 
 from bridge import aten, kernels  # noqa: E402
+from bridge.programs import cell  # noqa: E402
 from bridge.random import follow_mindspore, manual_seed  # noqa: E402
 
 follow_mindspore()
 
-__all__ = ["aten", "kernels", "manual_seed"]
+__all__ = ["aten", "cell", "kernels", "manual_seed"]
 __version__ = "0.1.0"

@@ -5,6 +5,7 @@ hands the same shim, and what differentiates it, to MindSpore's interfaces in C+
 """
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib.util
 import os
@@ -72,6 +73,18 @@ def graph_call(name: str, plan: Callable[..., Any]) -> Any:
     if not is_built():
         raise RuntimeError("bridge was built for another MindSpore: graph mode needs it built again")
     return _module().GraphCall(name, plan)
+
+
+def module(name: str) -> Any:
+    """What runs a PyTorch module of that name in PyNative mode (ms_ext/module.cpp).
+
+    Raises RuntimeError if the bridge was built for another MindSpore.
+    """
+    if not is_built():
+        raise RuntimeError("bridge was built for another MindSpore: a module needs it built again")
+    leave_queues()
+    ctypes.CDLL(str(LIBRARIES / "libms_ext_python.so"))
+    return _module().Module(name)
 
 
 def cast(tensors: Sequence[Any], amp_name: str, kept: list[int]) -> Sequence[Any]:

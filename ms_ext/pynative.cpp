@@ -5,18 +5,15 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "actor/actormgr.h"
 #include "aot_extra_layout.h"
 #include "graph_call.h"
 #include "include/pynative/backward/function.h"
@@ -27,43 +24,16 @@
 #include "include/runtime/utils/runtime_conf/runtime_conf.h"
 #include "include/utils/amp.h"
 #include "include/utils/pynative/grad_state.h"
+#include "module.h"
+#include "pynative_tensors.h"
 
 namespace {
 
 using mindspore::TypeId;
-
-struct DType {
-  TypeId id;
-  const char *name;
-  size_t size;
-};
-
-// MindSpore's names, which get_torch_tensors and bridge/dtypes.py read.
-constexpr std::array kDTypes = {
-    DType{TypeId::kNumberTypeBool, "bool", 1},
-    DType{TypeId::kNumberTypeInt8, "int8", 1},
-    DType{TypeId::kNumberTypeInt16, "int16", 2},
-    DType{TypeId::kNumberTypeInt32, "int32", 4},
-    DType{TypeId::kNumberTypeInt64, "int64", 8},
-    DType{TypeId::kNumberTypeUInt8, "uint8", 1},
-    DType{TypeId::kNumberTypeUInt16, "uint16", 2},
-    DType{TypeId::kNumberTypeUInt32, "uint32", 4},
-    DType{TypeId::kNumberTypeUInt64, "uint64", 8},
-    DType{TypeId::kNumberTypeFloat16, "float16", 2},
-    DType{TypeId::kNumberTypeBFloat16, "bfloat16", 2},
-    DType{TypeId::kNumberTypeFloat32, "float32", 4},
-    DType{TypeId::kNumberTypeFloat64, "float64", 8},
-    DType{TypeId::kNumberTypeComplex64, "complex64", 8},
-    DType{TypeId::kNumberTypeComplex128, "complex128", 16},
-};
-
-// Null for a dtype that is not in the table.
-const DType *find(TypeId id) {
-  for (const DType &dtype : kDTypes) {
-    if (dtype.id == id) return &dtype;
-  }
-  return nullptr;
-}
+using ms_ext::DType;
+using ms_ext::find;
+using ms_ext::id_of;
+using ms_ext::kDTypes;
 
 // What differentiates the calls of a kernel.
 struct Bprop {
@@ -233,13 +203,6 @@ struct CppFunctionNode<Call> final : public BackwardNode {
 namespace {
 
 using Recorded = mindspore::pynative::autograd::CppFunctionNode<Call>;
-
-TypeId id_of(const std::string &name) {
-  for (const DType &dtype : kDTypes) {
-    if (name == dtype.name) return dtype.id;
-  }
-  return TypeId::kTypeUnknown;
-}
 
 using Init = int (*)(int *ndims, int64_t **shapes, const char **dtypes, void *extra);
 using Launch = int (*)(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream,
@@ -466,29 +429,8 @@ class Kernel {
   // MindSpore's own operators are taken up by one thread, and run by another. They come before this one.
   void wait_for(const std::vector<ms::Tensor> &inputs) const {
     const py::gil_scoped_release released;
-    const auto &pipeline = mindspore::runtime::Pipeline::Get();
-    wait(pipeline.frontend_stage());
-    if (shim_->at_once) {
-      wait(pipeline.backend_stage());
-      stop_spinning();
-    }
+    ms_ext::wait_for_mindspore(shim_->at_once);
     for (const ms::Tensor &input : inputs) input.ConvertStubNodeToTensor();
-  }
-
-  template <typename Queue>
-  static void wait(const Queue &queue) {
-    if (queue->CanPush()) {  // not on a thread that is itself behind that queue
-      // Wait() spins without a pause, and so may keep the other thread from the core that it needs.
-      while (!queue->Empty()) std::this_thread::yield();
-    }
-    queue->Wait();  // throws what failed there
-  }
-
-  // After each part of an operator of MindSpore's, its threads for kernels look 300,000 times for another before they
-  // sleep, and keep a core from PyTorch's threads meanwhile. MindSpore does this after each graph.
-  static void stop_spinning() {
-    auto *threads = mindspore::ActorMgr::GetActorMgrRef()->GetActorThreadPool();
-    if (threads != nullptr) threads->SetSpinCountMinValue();
   }
 
   static std::vector<ms::Tensor> contiguous(std::vector<ms::Tensor> inputs) {
@@ -564,6 +506,7 @@ std::string graph_location() {
 
 PYBIND11_MODULE(_pynative, module) {
   define_graph_call(module);
+  define_module(module);
   module.def("graph_location", &graph_location);
   module.def("leave_queues", &leave_queues);
   module.def("cast", &cast);
