@@ -24,11 +24,6 @@ class Spec:
     dtype: torch.dtype
     requires_grad: bool = False
 
-    @property
-    def differentiable(self) -> bool:
-        return self.dtype.is_floating_point or self.dtype.is_complex
-
-
 @dataclass
 class Captured:
     """What one run of a function calls. Registers are those of the tape."""

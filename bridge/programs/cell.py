@@ -29,6 +29,7 @@ class ModuleCell(ms.nn.Cell):
                 shared[tensor] = ms.Parameter(empty, name=name, requires_grad=tensor.requires_grad)
                 self.program.share(shared[tensor], tensor)
             self.insert_param_to_cell(name, shared[tensor], check_name_contain_dot=False)
+        self.program.use_in_graphs(list(shared.values()))
 
     @property
     def module(self) -> torch.nn.Module:

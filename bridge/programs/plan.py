@@ -76,10 +76,14 @@ class Plan:
 
 def make(
     function: Callable[..., Sequence[torch.Tensor]], inputs: Sequence[Spec], device: str, folder: pathlib.Path
-) -> Plan:
-    """Capture a function (see `capture`) and write its programs into a folder. The caller fills in the tree."""
-    pair = split(capture(function, inputs, device))
-    return Plan(
+) -> tuple[Plan, set[str]]:
+    """Capture a function (see `capture`) and write its programs into a folder. The caller fills in the tree.
+
+    Also returns the files of the code that called PyTorch.
+    """
+    captured = capture(function, inputs, device)
+    pair = split(captured)
+    plan = Plan(
         _write(pair.forward, folder),
         pair.results,
         None,
@@ -88,6 +92,7 @@ def make(
         pair.gradients,
         pair.written,
     )
+    return plan, captured.tape.files
 
 
 def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:

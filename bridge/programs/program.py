@@ -7,6 +7,7 @@ import mindspore as ms
 import torch
 
 from bridge import direct
+from bridge.programs.graph import GraphModule
 from bridge.programs.tree import Arguments, Results
 
 
@@ -27,6 +28,11 @@ class Program:
         """Have MindSpore's parameter and PyTorch's parameter or buffer use the same memory from now on."""
         self._calls.share(own, torch_tensor)
 
+    def use_in_graphs(self, weights: list[ms.Parameter]) -> None:
+        """Have graphs take these Parameters: one for each of the module's parameters and buffers, tied ones once."""
+        self.weights = ms.ParameterTuple(weights)
+        self.graph = GraphModule(self.module, [weight.name for weight in weights], weights)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         arguments = Arguments(args, kwargs)
         results: Results | None = None
@@ -42,4 +48,4 @@ class Program:
         return results.with_tensors(tensors)
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        raise RuntimeError("a PyTorch module runs in PyNative mode only")
+        return self.graph.call(self.weights, args, kwargs)

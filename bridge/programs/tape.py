@@ -6,6 +6,7 @@ draw stands where the program makes it, so that a replay has PyTorch's own bits.
 """
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,6 +89,8 @@ class Tape(TorchDispatchMode):
         """Each register's tensor. Tensors are told apart by identity, so all of them stay alive."""
         self.constants: dict[int, torch.Tensor] = {}
         """The registers of tensors that the program found: what is neither an input nor a result."""
+        self.files: set[str] = set()
+        """The files of the code that was running when PyTorch was called."""
         self._registers: dict[int, int] = {}
         self._aliases: list[torch.Tensor] = []
         self._values = _Values(self)
@@ -132,6 +135,7 @@ class Tape(TorchDispatchMode):
             return func(*args, **kwargs)
         if not isinstance(func, torch._ops.OpOverload):
             raise Refusal(f"{func} is no call of an operator")
+        self._note_files()
         arguments = self._arguments(func, args, kwargs)
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
         try:
@@ -141,6 +145,12 @@ class Tape(TorchDispatchMode):
         found = [None if result is None else self._result(result) for result in _flat(results)]
         self.calls.append(Call(func, arguments, found, list(_written(func, arguments))))
         return results
+
+    def _note_files(self) -> None:
+        frame = sys._getframe(2)
+        while frame is not None:
+            self.files.add(frame.f_code.co_filename)
+            frame = frame.f_back  # type: ignore[assignment]
 
     def _result(self, tensor: torch.Tensor) -> int:
         found = self._registers.get(id(tensor))  # of a write, its argument
