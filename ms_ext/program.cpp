@@ -90,7 +90,7 @@ Program::Program(Arguments args)
   for (size_t n = args.list_size(); n > 0; --n) steps_.emplace_back(args);
   for (size_t n = args.list_size(); n > 0; --n) {
     Output output;
-    output.is_memory = take<bool>(args);
+    args >> output.sizes >> output.is_memory;
     for (size_t layouts = args.list_size(); layouts > 0; --layouts) {
       const auto reg = static_cast<int>(take<int64_t>(args));
       auto sizes = take<Ints>(args);
@@ -173,6 +173,12 @@ at::Tensor Program::memory_of(const Output &output, const std::vector<at::Tensor
     row.as_strided(layout.sizes, layout.strides, layout.offset).copy_(registers[static_cast<size_t>(layout.reg)]);
   }
   return row;
+}
+
+Shapes Program::shapes() const {
+  Shapes shapes;
+  for (const Output &output : outputs_) shapes.push_back(output.sizes);
+  return shapes;
 }
 
 void Program::run(Call &c) const {

@@ -31,6 +31,9 @@ class Program {
 
   int inputs() const { return static_cast<int>(inputs_); }
 
+  // Those of the results.
+  Shapes shapes() const;
+
  private:
   // One ATen call. Registers hold the tensors.
   struct Step {
@@ -46,8 +49,9 @@ class Program {
 
   // A result of the program: a tensor, row by row, or memory with the tensors that lie in it.
   struct Output {
+    std::vector<int64_t> sizes;
+    bool is_memory = false;
     std::vector<Layout> layouts;
-    bool is_memory;
   };
 
   static std::vector<at::Tensor> results_of(c10::ArrayRef<c10::IValue> stack);

@@ -71,8 +71,13 @@ class GraphModule:
             form = result_tree.flatten(returned, results)
             return results
 
-        with _no_python_draws():
-            found, files = plan.make(run, specs, device, store.place())
+        try:
+            with _no_python_draws():
+                found, files = plan.make(run, specs, device, store.place())
+        except RuntimeError as error:
+            if "a leaf Variable that requires grad" not in str(error):
+                raise
+            raise Refusal(f"{self.name} writes to a parameter or an input, which a graph must not: {error}") from None
         first = len(self.names)
         written = next((position for position in found.written if position >= first), None)
         if written is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mindspore import ops
-from mindspore._c_expression.typing import TensorType
+from mindspore._c_expression import typing
 
 from bridge import bprops, dtypes
 from bridge.encoding import encode
@@ -28,14 +28,17 @@ class ProgramKernel(Kernel):
     """
 
     def __init__(self, name: str, program: ProgramFile, device: str, differentiate: Any) -> None:
-        super().__init__(name, encode(program.path), f"{SHARED[device]}:aten_program", device, False, None)
+        super().__init__(name, encode(program.path), f"{SHARED[device]}:aten_program", device, False, "")
         self.results = tuple((tuple(shape), dtypes.TORCH_DTYPES[dtype]) for shape, dtype in program.results)
+        types = [typing.type_to_type_id(dtypes.to_mindspore(dtype)) for _, dtype in self.results]
+        self.add_prim_attr("aten_types", " ".join(str(int(number)) for number in types))
+        self.add_prim_attr("cpp_infer_type", True)  # by aten_programInferType: some graphs are compiled without Python
         if program.changes:
             self.add_prim_attr("side_effect_mem", True)  # as in bridge.primitive.ATen
         self.bprop = bprops.make(len(program.groups), differentiate)
 
     def __infer__(self, *inputs: dict[str, Any]) -> dict[str, Any]:
-        types = tuple(TensorType(dtypes.to_mindspore(dtype)) for _, dtype in self.results)
+        types = tuple(typing.TensorType(dtypes.to_mindspore(dtype)) for _, dtype in self.results)
         return {"shape": tuple(shape for shape, _ in self.results), "dtype": types, "value": None}
 
     def _specs(self, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
@@ -82,7 +85,7 @@ class Differentiate(_Planned):
         if plan.backward is not None:
             given = {"input": tensors, "output": out, "cotangent": dout}
             call = program_call(
-                ProgramKernel(f"{self.name}.backward", plan.backward, self.device, FirstOrderOnly(self.name)),
+                ProgramKernel(f"{self.name}::backward", plan.backward, self.device, FirstOrderOnly(self.name)),
                 plan.backward,
                 [given[kind][position] for kind, position in plan.sources],
             )
@@ -105,4 +108,4 @@ class FirstOrderOnly(_Planned):
 
 def forward_kernel(name: str, plan: Plan, device: str) -> ProgramKernel:
     """The primitive of a function's forward program, with its gradient."""
-    return ProgramKernel(name, plan.forward, device, Differentiate(name, plan, device))
+    return ProgramKernel(f"{name}::forward", plan.forward, device, Differentiate(name, plan, device))

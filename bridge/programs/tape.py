@@ -19,11 +19,16 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 # They write to these arguments when they run in training mode, although their schemas do not say so.
 _HIDDEN_WRITES = ("running_mean", "running_var")
 _TRAINING = ("training", "train", "use_input_stats")
+
+# Results that hold what only the kernel knows the size of: a workspace.
+_WRONG_ON_META = {"aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::cudnn_batch_norm"}
+# A call of at most so many elements is made to learn what is wrong with it.
+_SMALL = 2**22
 
 
 class Refusal(RuntimeError):
@@ -139,9 +144,16 @@ class Tape(TorchDispatchMode):
         arguments = self._arguments(func, args, kwargs)
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
         try:
-            results = func(*fake_args, **fake_kwargs)
+            if func._schema.name in _WRONG_ON_META:
+                results = self._results_on_zeros(func, fake_args, fake_kwargs)
+            else:
+                results = func(*fake_args, **fake_kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             return self._value(func, arguments, args, kwargs, error)
+        except Exception:
+            if sum(tensor.numel() for tensor in tree_leaves(fake_args) if isinstance(tensor, torch.Tensor)) < _SMALL:
+                self._results_on_zeros(func, fake_args, fake_kwargs)  # raises in the kernel's words
+            raise
         found = [None if result is None else self._result(result) for result in _flat(results)]
         self.calls.append(Call(func, arguments, found, list(_written(func, arguments))))
         return results
@@ -171,6 +183,19 @@ class Tape(TorchDispatchMode):
             given = DEFAULT if argument.kwarg_only else next(positional, DEFAULT)
             found.append(boxed(kwargs.get(argument.name, given)))
         return found
+
+    def _results_on_zeros(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What the kernel gives, without its data."""
+
+        def zeros(tensor: torch.Tensor) -> torch.Tensor:
+            made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+            return made.zero_()
+
+        on_gpu = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+        with _no_modes(), torch.enable_grad(), torch.random.fork_rng(on_gpu):  # what grad mode is when a program runs
+            args, kwargs = tree_map_only(torch.Tensor, zeros, (args, kwargs))
+            results = func(*args, **kwargs)
+        return tree_map_only(torch.Tensor, lambda result: self.fake_mode.from_tensor(result), results)
 
     def _value(self, func: Any, arguments: list[Any], args: Any, kwargs: Any, error: Exception) -> Any:
         """What a call gives that needs data: only if its data does not depend on the program's inputs."""

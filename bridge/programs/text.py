@@ -42,7 +42,8 @@ class _Writer:
         parts.append(b"[%d;" % len(listing.outputs))
         for output in listing.outputs:
             layouts = "".join(map(self._layout, output.registers))
-            parts.append(f"{encode(output.is_memory)}[{len(output.registers)};{layouts}".encode())
+            head = encode(list(output.spec.shape)) + encode(output.is_memory)
+            parts.append(f"{head}[{len(output.registers)};{layouts}".encode())
         parts.append(encode(self._operands).encode())
         return b"".join(parts)
 
@@ -62,12 +63,11 @@ class _Writer:
             else:
                 given += "1"
                 values += encode(self._argument(argument.base, value, call))
-        name = call.name if "." in call.name else call.name
         unused = set(last) - set(call.operands)
         results = [-1 if r is None or r in unused else self._numbers[r] for r in call.results]
         freed = [self._numbers[number] for number in last if number not in unused]
         places = [[result for result, _ in donated], [output for _, output in donated]]
-        return encode(name) + encode(given) + values + "".join(map(encode, [results, freed, *places]))
+        return encode(call.name) + encode(given) + values + "".join(map(encode, [results, freed, *places]))
 
     def _argument(self, base: str, value: Any, call: Call) -> Any:
         if isinstance(value, (list, tuple)):
