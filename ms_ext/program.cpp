@@ -30,15 +30,6 @@ std::string read_file(const std::string &path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-at::Tensor take_constant(Arguments &args) {
-  const auto dtype = take<c10::ScalarType>(args);
-  at::Tensor tensor = at::empty(take<Ints>(args), dtype);
-  const auto bytes = take<std::string>(args);
-  TORCH_CHECK(bytes.size() == tensor.nbytes(), "a constant of the program has ", bytes.size(), " bytes");
-  std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
-  return tensor;
-}
-
 // What says of an argument how the program gives it.
 enum Given : char { kDefault = '0', kGiven = '1', kHere = 'h', kOnCpu = 'c' };
 
@@ -86,7 +77,7 @@ std::shared_ptr<const Program> Program::load(const std::string &path) {
 
 Program::Program(Arguments args)
     : inputs_(static_cast<size_t>(take<int64_t>(args))), registers_(static_cast<size_t>(take<int64_t>(args))) {
-  for (size_t n = args.list_size(); n > 0; --n) constants_.push_back(take_constant(args));
+  for (size_t n = args.list_size(); n > 0; --n) constants_.emplace_back(args);
   for (size_t n = args.list_size(); n > 0; --n) steps_.emplace_back(args);
   for (size_t n = args.list_size(); n > 0; --n) {
     Output output;
@@ -108,6 +99,22 @@ Program::Program(Arguments args)
       }
     }
   }
+}
+
+Program::Constant::Constant(Arguments &args) {
+  const auto dtype = take<c10::ScalarType>(args);
+  tensor = at::empty(take<Ints>(args), dtype);
+  on_host = take<bool>(args);
+  const auto bytes = take<std::string>(args);
+  TORCH_CHECK(bytes.size() == tensor.nbytes(), "a constant of the program has ", bytes.size(), " bytes");
+  std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+}
+
+at::Tensor Program::Constant::on(c10::Device device) const {
+  if (on_host || device.is_cpu()) return tensor;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (!moved.defined() || moved.device() != device) moved = tensor.to(device);
+  return moved;
 }
 
 Program::Step::Step(Arguments &args) : op(find_operator(take<std::string>(args))) {
@@ -185,7 +192,7 @@ void Program::run(Call &c) const {
   std::vector<at::Tensor> registers(registers_);
   const auto inputs = c.inputs();
   std::copy(inputs.begin(), inputs.end(), registers.begin());
-  std::copy(constants_.begin(), constants_.end(), registers.begin() + static_cast<std::ptrdiff_t>(inputs_));
+  for (size_t i = 0; i < constants_.size(); ++i) registers[inputs_ + i] = constants_[i].on(c.device());
   for (const Step &step : steps_) run_step(step, registers, c);
   std::vector<at::Tensor> results;
   for (size_t i = 0; i < outputs_.size(); ++i) {

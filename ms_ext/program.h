@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -60,7 +61,17 @@ class Program {
 
   size_t inputs_ = 0;
   size_t registers_ = 0;
-  std::vector<at::Tensor> constants_;  // the registers after the inputs
+  // The registers after the inputs.
+  struct Constant {
+    explicit Constant(Arguments &args);
+    at::Tensor on(c10::Device device) const;
+    at::Tensor tensor;
+    bool on_host;  // whatever the device is
+    mutable std::mutex mutex;
+    mutable at::Tensor moved;
+  };
+
+  std::deque<Constant> constants_;
   std::deque<Step> steps_;
   std::vector<Output> outputs_;
 };

@@ -142,6 +142,15 @@ class Constant(nn.Module):
         return x * self.scale * steps
 
 
+class NotPersistent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("steps", torch.arange(4.0), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.steps
+
+
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 3))
 
@@ -180,6 +189,7 @@ MODULES: list[Any] = [
     (GivesDataclass, [floats(3, 4)]),
     (Complex, [floats(2, 8)]),
     (Constant, [floats(3, 4)]),
+    (NotPersistent, [floats(3, 4)]),
     (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), [floats(2, 5, 16)]),
 ]
 
@@ -274,7 +284,9 @@ def test_steps_are_pytorchs(make: Callable[[], nn.Module], inputs: Any, train: b
         found, of_weights, of_inputs = step(*ours)
         assert_equal(results, found)
         assert_equal(gradients, of_weights + of_inputs)
-        assert_equal([*reference.parameters(), *reference.buffers()], cell.get_parameters())
+        state = dict((*reference.named_parameters(), *reference.named_buffers()))
+        parameters_of = cell.program.state.parameters
+        assert_equal([state[name] for name in parameters_of], parameters_of.values())
 
 
 def test_nested_arguments_and_results() -> None:
@@ -315,7 +327,18 @@ class Fails(nn.Module):
         return x @ x
 
 
+class WritesAttribute(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = torch.zeros(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += 1
+        return x * self.seen
+
+
 REFUSALS = [
+    (WritesAttribute, ["writes to a tensor of shape [3] that is neither a parameter nor a persistent buffer"]),
     (AsksInput, ["asks for a value that depends on data", "if x.sum() > 0:"]),
     (CountsInput, ["asks for a shape that depends on data", "return x[x > 0]"]),
     (WritesInput, ["writes to a parameter or an input", "return x.relu_()"]),

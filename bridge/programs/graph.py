@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -29,15 +29,18 @@ class GraphModule:
 
     Args:
         module: the module.
-        names: the names of its parameters and buffers, tied ones once.
-        weights: MindSpore's Parameters for these.
+        parameters: MindSpore's Parameters by the names of its parameters and buffers, tied ones once.
+        autocast: gives the context for the dtype that MindSpore asks for.
     """
 
-    def __init__(self, module: torch.nn.Module, names: Sequence[str], weights: Sequence[ms.Parameter]) -> None:
+    def __init__(
+        self, module: torch.nn.Module, parameters: Mapping[str, ms.Parameter], autocast: Callable[[], Any]
+    ) -> None:
         self.module = module
         self.name = type(module).__name__
-        self.names = list(names)
-        self.weights = list(weights)
+        self.names = list(parameters)
+        self.weights = list(parameters.values())
+        self.autocast = autocast
 
     @functools.cached_property
     def call(self) -> Any:
@@ -52,7 +55,10 @@ class GraphModule:
         inputs = arguments.specs()
         device = "GPU" if devices.target() == "GPU" and devices.has_cuda_set() else "CPU"
         torch_device = devices.torch_name(device)
-        name = store.key(self.module, (specs, inputs, arguments.form), torch_device)
+        kind = torch.device(torch_device).type
+        with self.autocast():
+            precision = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+        name = store.key(self.module, self.names, (specs, inputs, arguments.form, precision), torch_device)
         found = store.plan(name, lambda: self._capture(arguments, specs + inputs, torch_device))
         kernel = forward_kernel(self.name, found, device)
         call = program_call(kernel, found.forward, [*weights, *arguments.tensors])
@@ -67,7 +73,8 @@ class GraphModule:
             state = dict(zip(self.names, tensors[:count], strict=True))
             args, kwargs = arguments.with_tensors(tensors[count:])
             results: list[torch.Tensor] = []
-            returned = torch.func.functional_call(self.module, state, args, kwargs)
+            with self.autocast():
+                returned = torch.func.functional_call(self.module, state, args, kwargs)
             form = result_tree.flatten(returned, results)
             return results
 

@@ -5,14 +5,14 @@ with the sizes and strides that they had.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from bridge.programs.capture import Captured, Spec
-from bridge.programs.tape import Call, Register, Tape, registers, storage_of
+from bridge.programs.tape import Call, Refusal, Register, Tape, storage_of
 
 # Below autograd these give their argument back.
 _ALIASES = {torch.ops.aten.detach.default, torch.ops.aten.lift_fresh.default, torch.ops.aten.alias.default}
@@ -111,12 +111,21 @@ def _resolve_aliases(captured: Captured) -> None:
 
 
 def _copy_written_constants(captured: Captured) -> set[int]:
-    """Have forward write to copies of its constants. Returns the memory of these."""
+    """Have forward write to copies of its constants. Returns the memory of these.
+
+    Raises Refusal if a constant is not the program's own: its next run would have to see what was written.
+    """
     tape = captured.tape
     constant = {storage_of(tape.tensors[number]): number for number in tape.constants}
     touched = {storage_of(tape.tensors[number]) for call in captured.forward for number in call.written}
     copied = {storage: number for storage, number in constant.items() if storage in touched}
     for number in copied.values():
+        if number not in tape.fresh:
+            shape = list(tape.tensors[number].shape)
+            raise Refusal(
+                f"it writes to a tensor of shape {shape} that is neither a parameter nor a persistent buffer, which a "
+                "graph does not keep"
+            )
         source = _new_register(tape, tape.tensors[number])
         tape.constants[source] = tape.constants.pop(number)
         clone = torch.ops.aten.clone.default
@@ -301,6 +310,3 @@ def last_uses(listing: Listing) -> list[list[int]]:
         found.append([number for number in mine if number not in kept])
         kept.update(mine)
     return found[::-1]
-
-
-__all__: Sequence[str] = ["Listing", "Output", "Pair", "Source", "last_uses", "origins", "registers", "split"]

@@ -44,17 +44,20 @@ class _ModulePickler(pickle.Pickler):
         spec = (type(value).__name__, tuple(value.shape), str(value.dtype), value.requires_grad, str(value.device))
         if id(value) in self._state:
             return repr(spec)
-        return repr((spec, hashlib.sha256(repr(value.tolist()).encode()).hexdigest()))
+        data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return repr((spec, hashlib.sha256(data.tobytes()).hexdigest()))
 
 
-def key(module: torch.nn.Module, inputs: Any, device: str) -> str | None:
+def key(module: torch.nn.Module, names: Iterable[str], inputs: Any, device: str) -> str | None:
     """The name under which a module's plan is kept; None if something in the module cannot be written down.
 
     Args:
+        names: those of the parameters and buffers that are a program's inputs. Other tensors are its constants.
         inputs: what tells the arguments apart, by its `repr`.
         device: PyTorch's name of where the program runs.
     """
-    state = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    tensors = dict((*module.named_parameters(), *module.named_buffers()))
+    state = {id(tensors[name]) for name in names}
     written = io.BytesIO()
     try:
         _ModulePickler(written, state).dump(module)

@@ -27,6 +27,7 @@ _TRAINING = ("training", "train", "use_input_stats")
 
 # Results that hold what only the kernel knows the size of: a workspace.
 _WRONG_ON_META = {"aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::cudnn_batch_norm"}
+_FRESH = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
 # A call of at most so many elements is made to learn what is wrong with it.
 _SMALL = 2**22
 
@@ -94,6 +95,8 @@ class Tape(TorchDispatchMode):
         """Each register's tensor. Tensors are told apart by identity, so all of them stay alive."""
         self.constants: dict[int, torch.Tensor] = {}
         """The registers of tensors that the program found: what is neither an input nor a result."""
+        self.fresh: set[int] = set()
+        """Those of them that the program makes anew in each run, as `torch.tensor` does."""
         self.files: set[str] = set()
         """The files of the code that was running when PyTorch was called."""
         self._registers: dict[int, int] = {}
@@ -154,6 +157,8 @@ class Tape(TorchDispatchMode):
             if sum(tensor.numel() for tensor in tree_leaves(fake_args) if isinstance(tensor, torch.Tensor)) < _SMALL:
                 self._results_on_zeros(func, fake_args, fake_kwargs)  # raises in the kernel's words
             raise
+        if func in _FRESH:
+            self.fresh.update(register.number for register in registers(arguments))
         found = [None if result is None else self._result(result) for result in _flat(results)]
         self.calls.append(Call(func, arguments, found, list(_written(func, arguments))))
         return results

@@ -92,5 +92,5 @@ class _Writer:
 def _constant(tensor: torch.Tensor) -> bytes:
     data = tensor.detach().cpu().contiguous()
     raw = data.reshape(-1).view(torch.uint8).numpy().tobytes() if data.numel() else b""
-    sizes = "".join(map(encode, [dtypes.name(data.dtype), list(data.shape)]))
+    sizes = "".join(map(encode, [dtypes.name(data.dtype), list(data.shape), tensor.device.type == "cpu"]))
     return sizes.encode() + b"s%d:" % len(raw) + raw
