@@ -145,6 +145,7 @@ class Constant(nn.Module):
 class NotPersistent(nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        self.steps: torch.Tensor
         self.register_buffer("steps", torch.arange(4.0), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -172,6 +173,10 @@ def channels_last() -> nn.Module:
     return nn.Sequential(ChannelsLast(), nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.SiLU())
 
 
+def as_cell(module: nn.Module) -> Any:
+    return bridge.cell(module)
+
+
 def floats(*shape: int) -> Callable[[], torch.Tensor]:
     return lambda: torch.randn(shape)
 
@@ -195,7 +200,7 @@ MODULES: list[Any] = [
 
 
 def to_mindspore(tensor: torch.Tensor) -> ms.Tensor:
-    return ms.Tensor(tensor.detach().numpy().copy())
+    return ms.Tensor(tensor.detach().cpu().numpy().copy())
 
 
 def leaves(value: Any) -> list[Any]:
@@ -257,10 +262,15 @@ class Step:
 @pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize("make, inputs", MODULES)
 def test_steps_are_pytorchs(make: Callable[[], nn.Module], inputs: Any, train: bool) -> None:
+    check_steps(make, inputs, train, "cpu")
+
+
+def check_steps(make: Callable[[], nn.Module], inputs: Any, train: bool, device: str) -> None:
+    """Three training steps of a module in PyTorch, on this device, and of its Cell have the same bits."""
     torch.manual_seed(0)
     module = make().train(train)
-    reference = copy.deepcopy(module)
-    cell = bridge.cell(module)
+    reference = copy.deepcopy(module).to(device)
+    cell = as_cell(module)
     cell.set_train(train)
     step = None
     for seed in range(3):
@@ -268,10 +278,10 @@ def test_steps_are_pytorchs(make: Callable[[], nn.Module], inputs: Any, train: b
         by_inputs = arguments[0].is_floating_point()
         ours = [to_mindspore(x) for x in arguments]
         torch.manual_seed(seed)
-        own = [x.clone().requires_grad_(x.is_floating_point()) for x in arguments]
+        own = [x.clone().to(device).requires_grad_(x.is_floating_point()) for x in arguments]
         results = leaves(reference(*own))
         if step is None:
-            weights = [torch.randn(result.shape, dtype=result.dtype) for result in results]
+            weights = [torch.randn(result.shape, dtype=result.dtype).to(device) for result in results]
             step = Step(cell, weights, by_inputs)
             torch.manual_seed(seed)
             reference.load_state_dict(module.state_dict())
@@ -293,7 +303,7 @@ def test_nested_arguments_and_results() -> None:
     module = Dictionaries()
     a, b, c = torch.randn(3, 4), torch.randn(2), torch.randn(4)
     expected = module({"a": a, "b": b}, ((a, c),), 2.5, flag=True)
-    cell = bridge.cell(module)
+    cell = as_cell(module)
     ours = [to_mindspore(x) for x in (a, b, c)]
     found = cell({"a": ours[0], "b": ours[1]}, ((ours[0], ours[2]),), 2.5, flag=True)
     assert list(found) == ["out", "more", "flag"] and found["flag"] is True and found["more"][1][1] is None
@@ -350,21 +360,21 @@ REFUSALS = [
 @pytest.mark.parametrize("make, words", REFUSALS)
 def test_what_cannot_be_captured_is_refused_with_its_line(make: Callable[[], nn.Module], words: list[str]) -> None:
     with pytest.raises(RuntimeError) as caught:
-        bridge.cell(make())(ms.Tensor(np.ones((2, 3), np.float32)))
+        as_cell(make())(ms.Tensor(np.ones((2, 3), np.float32)))
     for word in words:
         assert word in str(caught.value)
-    assert_equal([torch.ones(2, 3)], [bridge.cell(nn.ReLU())(ms.Tensor(np.ones((2, 3), np.float32)))])
+    assert_equal([torch.ones(2, 3)], [as_cell(nn.ReLU())(ms.Tensor(np.ones((2, 3), np.float32)))])
 
 
 def test_hooks_are_refused_by_name() -> None:
     module = mlp()
     module[1].register_forward_hook(lambda *_: None)  # type: ignore[index, union-attr]
     with pytest.raises(RuntimeError, match=r"Sequential\.1 has forward hooks"):
-        bridge.cell(module)(ms.Tensor(np.ones((2, 6), np.float32)))
+        as_cell(module)(ms.Tensor(np.ones((2, 6), np.float32)))
 
 
 def test_a_second_gradient_is_refused_by_name() -> None:
-    cell = bridge.cell(nn.Sequential(nn.Linear(3, 3), nn.Tanh()))
+    cell = as_cell(nn.Sequential(nn.Linear(3, 3), nn.Tanh()))
     x = ms.Tensor(np.ones((2, 3), np.float32))
     first = ms.grad(cell)
 
@@ -380,18 +390,18 @@ def test_a_program_is_captured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     module = mlp()
     x = torch.randn(4, 6)
     expected = module(x)
-    assert_equal([expected], [bridge.cell(copy.deepcopy(module))(to_mindspore(x))])
+    assert_equal([expected], [as_cell(copy.deepcopy(module))(to_mindspore(x))])
     kept = sorted(store.place().iterdir())
 
     def refuse(*_: Any) -> Any:
         raise AssertionError("captured again")
 
     monkeypatch.setattr("bridge.programs.graph.GraphModule._capture", refuse)
-    assert_equal([expected], [bridge.cell(module)(to_mindspore(x))])
+    assert_equal([expected], [as_cell(module)(to_mindspore(x))])
     assert sorted(store.place().iterdir()) == kept
 
 
 def test_other_settings_are_another_program() -> None:
     x = ms.Tensor(np.full((2, 3), -1, np.float32))
     for slope in (0.5, 0.25):
-        assert bridge.cell(nn.LeakyReLU(slope))(x).asnumpy().max() == -slope
+        assert as_cell(nn.LeakyReLU(slope))(x).asnumpy().max() == -slope

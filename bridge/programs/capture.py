@@ -8,7 +8,6 @@ import pathlib
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode

@@ -120,7 +120,7 @@ class _Arguments:
         return _to_torch(value)
 
     def specs(self) -> list[Spec]:
-        found = []
+        found: list[Spec] = []
         for tensor in self.tensors:
             if any(size < 0 for size in tensor.shape):
                 raise Refusal(f"a module in a graph needs known shapes, and {self.path(len(found))} has {tensor.shape}")
@@ -179,7 +179,7 @@ class _no_python_draws:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if error is None and self._states() != self._before:
-            raise Refusal("the module draws numbers in Python, by `random` or `numpy.random`, which a graph would repeat")
+            raise Refusal("the module draws numbers in Python (`random`, `numpy.random`), which a graph would repeat")
 
     def _states(self) -> Any:
         return random.getstate(), repr(np.random.get_state())

@@ -81,7 +81,7 @@ class Differentiate(_Planned):
         places = [(i, j) for i, group in enumerate(plan.forward.groups) for j in range(len(group))]
         order = [position for group in plan.forward.groups for position in group]
         tensors = {position: inputs[i][j] for position, (i, j) in zip(order, places, strict=True)}
-        gradients = {position: Call(ops.zeros_like, [tensor]) for position, tensor in tensors.items()}
+        gradients: dict[int, Any] = {position: Call(ops.zeros_like, [tensor]) for position, tensor in tensors.items()}
         if plan.backward is not None:
             given = {"input": tensors, "output": out, "cotangent": dout}
             call = program_call(

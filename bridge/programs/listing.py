@@ -204,7 +204,7 @@ class _Passing:
         self._inputs = {storage_of(self.tape.tensors[number]): i for i, number in enumerate(captured.inputs)}
         constants = {storage_of(self.tape.tensors[number]): number for number in self.tape.constants}
         self._constants = {s: number for s, number in constants.items() if s not in written_constants}
-        self._given = {}
+        self._given: dict[Any, int] = {}
         for i, output in enumerate(forward.outputs):
             tensor = self.tape.tensors[output.registers[0]]
             if _is_whole(tensor):

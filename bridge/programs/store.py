@@ -1,9 +1,9 @@
 """Keeps the programs of modules, by everything that they follow from, for the next process.
 
-Plans lie in `$BRIDGE_CACHE/programs` (by default ~/.cache/aten-bridge/programs). A plan's name is a digest of the module
-(its class, settings and the shapes of its tensors), of the inputs, of what PyTorch chooses kernels by, and of versions.
-With a plan stand the digests of the source files that it came from: all loaded files of each package whose code was
-running when PyTorch was called. When one has changed, the module is captured anew.
+Plans lie in `$BRIDGE_CACHE/programs` (by default ~/.cache/aten-bridge/programs). A plan's name is a digest of the
+module (its class, settings and the shapes of its tensors), of the inputs, of what PyTorch chooses kernels by, and of
+versions. With a plan stand the digests of the source files that it came from: all loaded files of each package whose
+code was running when PyTorch was called. When one has changed, the module is captured anew.
 """
 from __future__ import annotations
 

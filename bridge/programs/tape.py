@@ -252,9 +252,9 @@ class _Values:
         results = call.op(
             *(value for a, value in given if not a.kwarg_only), **{a.name: v for a, v in given if a.kwarg_only}
         )
-        for number, result in zip(call.results, _flat(results), strict=True):
-            if number is not None:
-                self._known[number] = result
+        for result, tensor in zip(call.results, _flat(results), strict=True):
+            if result is not None and tensor is not None:
+                self._known[result] = tensor
 
     def _forget(self, written: int) -> None:
         storage = storage_of(self._tape.tensors[written])

@@ -35,8 +35,8 @@ class _Writer:
         parts += map(_constant, listing.constants.values())
         parts.append(b"[%d;" % len(listing.calls))
         donated: dict[int, list[tuple[int, int]]] = {}
-        for output, (call, result) in origins(listing).items():
-            donated.setdefault(call, []).append((result, output))
+        for position, (origin, result) in origins(listing).items():
+            donated.setdefault(origin, []).append((result, position))
         for i, (call, last) in enumerate(zip(listing.calls, last_uses(listing), strict=True)):
             parts.append(self._call(call, last, donated.get(i, [])).encode())
         parts.append(b"[%d;" % len(listing.outputs))
