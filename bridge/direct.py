@@ -87,6 +87,11 @@ def module(name: str) -> Any:
     return _module().Module(name)
 
 
+def has_mixed_precision() -> bool:
+    """Whether a cell that runs now asks for `Cell.to_float` or `mindspore.amp`."""
+    return is_built() and bool(_module().has_mixed_precision())
+
+
 def cast(tensors: Sequence[Any], amp_name: str, kept: list[int]) -> Sequence[Any]:
     """The tensors in the dtypes that `Cell.to_float` and `mindspore.amp` ask for, as the short way casts them.
 
@@ -95,7 +100,7 @@ def cast(tensors: Sequence[Any], amp_name: str, kept: list[int]) -> Sequence[Any
         amp_name: the operator in the lists of `mindspore.amp`.
         kept: the positions of those that stay as they are.
     """
-    if is_built() and _module().has_mixed_precision():
+    if has_mixed_precision():
         return _module().cast(list(tensors), amp_name, kept)
     return tensors
 

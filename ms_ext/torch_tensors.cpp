@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_unsafe_view.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -108,11 +109,6 @@ at::Tensor plain(const at::Tensor &tensor) {
   return tensor.detach().resolve_conj().resolve_neg().contiguous();
 }
 
-struct Graph {
-  torch::autograd::variable_list inputs;
-  torch::autograd::variable_list outputs;
-};
-
 // Calls a function that may throw: false if it did, with Python's error set.
 template <typename Function>
 bool succeeds(Function function) {
@@ -125,27 +121,21 @@ bool succeeds(Function function) {
   }
 }
 
-torch::autograd::variable_list unpacked(PyObject *const *tensors, size_t count) {
-  torch::autograd::variable_list list;
-  for (size_t i = 0; i < count; ++i) list.push_back(THPVariable_Unpack(tensors[i]));
-  return list;
-}
-
-void differentiate(const Graph &graph, const TensorMemory *output_gradients, const bool *wanted, bool keep,
-                   TensorMemory *results) {
-  torch::autograd::variable_list outputs, gradients, inputs;
-  for (size_t i = 0; i < graph.outputs.size(); ++i) {
+void differentiate(PyObject *const *inputs, const bool *wanted, size_t input_count, PyObject *const *outputs,
+                   const TensorMemory *output_gradients, size_t output_count, TensorMemory *results) {
+  torch::autograd::variable_list roots, gradients, leaves;
+  for (size_t i = 0; i < output_count; ++i) {
     if (output_gradients[i].dtype == nullptr) continue;
-    outputs.push_back(graph.outputs[i]);
+    roots.push_back(THPVariable_Unpack(outputs[i]));
     gradients.push_back(tensor_on(output_gradients[i]));
   }
-  for (size_t i = 0; i < graph.inputs.size(); ++i) {
-    if (wanted[i]) inputs.push_back(graph.inputs[i]);
+  for (size_t i = 0; i < input_count; ++i) {
+    if (wanted[i]) leaves.push_back(THPVariable_Unpack(inputs[i]));
   }
-  auto found = torch::autograd::grad(outputs, inputs, gradients, keep, /*create_graph=*/false, /*allow_unused=*/true);
-  outputs.clear();
-  gradients.clear();
-  for (size_t i = 0, next = 0; i < graph.inputs.size(); ++i) {
+  auto found = torch::autograd::grad(roots, leaves, gradients, /*retain_graph=*/false, /*create_graph=*/false,
+                                     /*allow_unused=*/true);
+  gradients.clear();  // a gradient that is one of these is not alone
+  for (size_t i = 0, next = 0; i < input_count; ++i) {
     if (!wanted[i]) continue;
     at::Tensor gradient = std::move(found[next++]);
     if (!gradient.defined()) continue;
@@ -158,11 +148,19 @@ void differentiate(const Graph &graph, const TensorMemory *output_gradients, con
 
 extern "C" {
 
-PyObject *ms_ext_to_torch(const TensorMemory *memory, bool requires_grad) {
+PyObject *ms_ext_to_torch(const TensorMemory *memory, ms_ext::Gradient gradient, PyObject **leaf) {
   PyObject *result = nullptr;
   succeeds([&] {
     at::Tensor tensor = tensor_on(*memory);
-    if (requires_grad) tensor.set_requires_grad(true);
+    const bool has_gradient = at::isFloatingType(tensor.scalar_type()) || at::isComplexType(tensor.scalar_type());
+    if (has_gradient && gradient != ms_ext::Gradient::kNone) {
+      tensor.set_requires_grad(true);
+      *leaf = THPVariable_Wrap(tensor);
+    }
+    if (has_gradient && gradient == ms_ext::Gradient::kOfResult) {
+      const c10::AutoGradMode recording(true);
+      tensor = at::_unsafe_view(tensor, tensor.sizes());  // not a view where autograd is concerned
+    }
     result = THPVariable_Wrap(std::move(tensor));
   });
   return result;
@@ -194,16 +192,10 @@ bool ms_ext_torch_record(bool enabled) {
   return before;
 }
 
-void *ms_ext_graph(PyObject *const *inputs, size_t input_count, PyObject *const *outputs, size_t output_count) {
-  return new Graph{unpacked(inputs, input_count), unpacked(outputs, output_count)};
-}
-
-void ms_ext_drop_graph(void *graph) { delete static_cast<Graph *>(graph); }
-
-bool ms_ext_differentiate(void *graph, const TensorMemory *output_gradients, const bool *wanted, bool keep,
-                          TensorMemory *results) {
+bool ms_ext_differentiate(PyObject *const *inputs, const bool *wanted, size_t input_count, PyObject *const *outputs,
+                          const TensorMemory *output_gradients, size_t output_count, TensorMemory *results) {
   try {
-    differentiate(*static_cast<Graph *>(graph), output_gradients, wanted, keep, results);
+    differentiate(inputs, wanted, input_count, outputs, output_gradients, output_count, results);
     return true;
   } catch (...) {
     const pybind11::gil_scoped_acquire gil;

@@ -24,12 +24,15 @@ struct TensorMemory {
   void (*release)(void *owner) = nullptr;
 };
 
+// What PyTorch is to take a tensor for: one without gradient, a leaf, or a result, which may be written to.
+enum class Gradient { kNone, kOfLeaf, kOfResult };
+
 }  // namespace ms_ext
 
 extern "C" {
 
-// A torch.Tensor on that memory, or null.
-PyObject *ms_ext_to_torch(const ms_ext::TensorMemory *memory, bool requires_grad);
+// A torch.Tensor on that memory, or null. If it has a gradient, `leaf` is set to the tensor at which that is found.
+PyObject *ms_ext_to_torch(const ms_ext::TensorMemory *memory, ms_ext::Gradient gradient, PyObject **leaf);
 
 // The memory of a torch.Tensor; of a contiguous copy if it is not contiguous.
 bool ms_ext_from_torch(PyObject *tensor, ms_ext::TensorMemory *memory);
@@ -51,14 +54,11 @@ bool ms_ext_torch_set_requires_grad(PyObject *tensor, bool requires_grad);
 // Whether PyTorch records on this thread from now on; returns whether it did.
 bool ms_ext_torch_record(bool enabled);
 
-// Holds what PyTorch recorded between tensors, until it is dropped (with or without the GIL).
-void *ms_ext_graph(PyObject *const *inputs, size_t input_count, PyObject *const *outputs, size_t output_count);
-void ms_ext_drop_graph(void *graph);
-
 // The gradients of the wanted inputs, from those of the outputs, of which some may be missing. Called without the GIL.
-// `results` has a place for each input; it stays without tensor where the outputs do not depend on the input.
-// Unless `keep`, PyTorch frees what it saved, as it goes.
-bool ms_ext_differentiate(void *graph, const ms_ext::TensorMemory *output_gradients, const bool *wanted, bool keep,
+// `results` has a place for each input; it stays without tensor where the outputs do not depend on the input. PyTorch
+// frees what it saved, as it goes.
+bool ms_ext_differentiate(PyObject *const *inputs, const bool *wanted, size_t input_count, PyObject *const *outputs,
+                          const ms_ext::TensorMemory *output_gradients, size_t output_count,
                           ms_ext::TensorMemory *results);
 
 }  // extern "C"

@@ -1,19 +1,29 @@
 """The call of a module: in PyNative mode its own Python runs under PyTorch's autograd, on MindSpore's memory."""
 from __future__ import annotations
 
+import contextlib
+import functools
 from typing import Any
 
 import mindspore as ms
 import torch
+from mindspore.ops.primitive import _pynative_executor
 
-from bridge import direct
-from bridge.programs.tree import Arguments, Results
+from bridge import devices, direct
+from bridge.primitive import one_at_a_time
+from bridge.programs import tree
+from bridge.programs.state import State, move_unshared
 
 
 class Program:
     """A module as a function of MindSpore's tensors.
 
     ms_ext/module.cpp makes the tensors PyTorch's and back, and records the call for MindSpore's gradients.
+
+    Attributes:
+        module: the PyTorch module.
+        state: its parameters and buffers.
+        precision: the dtype that `Cell.to_float` or `mindspore.amp` gave the Cell, for torch.autocast.
     """
 
     __ms_class__ = True  # as in bridge/operator.py
@@ -21,25 +31,53 @@ class Program:
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.module = module
+        self.precision: torch.dtype | None = None
         self._calls = direct.module(type(module).__name__)
-
-    def share(self, own: ms.Parameter, torch_tensor: torch.Tensor) -> None:
-        """Have MindSpore's parameter and PyTorch's parameter or buffer use the same memory from now on."""
-        self._calls.share(own, torch_tensor)
+        self.state = State(module, self._calls)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        arguments = Arguments(args, kwargs)
-        results: Results | None = None
+        given = tree.arguments(args, kwargs)
+        found: tree.Tree | None = None
 
-        def call(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-            nonlocal results
-            args, kwargs = arguments.with_tensors(tensors)
-            results = Results(self.module(*args, **kwargs))
-            return results.tensors
+        def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+            nonlocal found
+            args, kwargs = given.with_tensors(tensors)
+            with self._precision():
+                found = tree.results(self.module(*args, **kwargs))
+            self.state.follow_buffers()
+            return found.tensors
 
-        tensors = self._calls(call, arguments.tensors)
-        assert results is not None
-        return results.with_tensors(tensors)
+        with one_at_a_time:
+            try:
+                tensors = self._calls(run, given.tensors, self._gpu)
+            except BaseException:
+                if _pynative_executor.requires_grad():
+                    _pynative_executor.clear_res()  # as after an error in its own operators: else it goes on recording
+                raise
+        assert found is not None
+        return found.with_tensors(tensors)
+
+    def _precision(self) -> Any:
+        """What runs the module in the dtype that MindSpore asks for."""
+        if self.precision is not None:
+            device = "cpu" if self._gpu < 0 else "cuda"
+            return torch.autocast(device, self.precision, enabled=self.precision != torch.float32)
+        if direct.has_mixed_precision():
+            raise RuntimeError(
+                f"{type(self.module).__name__}: the lists of mindspore.amp do not reach into a PyTorch module: give its "
+                "Cell a dtype of its own, by to_float"
+            )
+        return contextlib.nullcontext()
+
+    @functools.cached_property
+    def _gpu(self) -> int:
+        """The GPU that MindSpore's tensors are on; -1 if it has none."""
+        if devices.target() != "GPU":
+            return -1
+        if not devices.has_cuda_set():
+            raise RuntimeError("bridge.cell on a GPU needs a bridge that was built with the CUDA operators")
+        move_unshared(self.module, devices.torch_name("GPU"))
+        return int(ms.get_context("device_id"))
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        raise RuntimeError("a PyTorch module runs in PyNative mode only")
+        raise RuntimeError("a PyTorch module works in PyNative mode only")
