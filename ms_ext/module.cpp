@@ -456,7 +456,8 @@ class Module {
   // Nobody may write to what MindSpore takes for an input of the whole computation, as nobody may in PyTorch.
   static ms_ext::Gradient needs(const TensorPtr &input) {
     using mindspore::pynative::autograd::impl::GetUnsafeGradNodeImpl;
-    if (!mindspore::pynative::autograd::impl::RequiresGrad(input)) return ms_ext::Gradient::kNone;
+    static mindspore::pynative::autograd::AutogradContext context;
+    if (!context.NeedGrad(input)) return ms_ext::Gradient::kNone;
     const auto node = GetUnsafeGradNodeImpl(input);
     return node == nullptr || node->IsLeaf() ? ms_ext::Gradient::kOfLeaf : ms_ext::Gradient::kOfResult;
   }

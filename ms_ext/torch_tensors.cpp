@@ -152,11 +152,12 @@ PyObject *ms_ext_to_torch(const TensorMemory *memory, ms_ext::Gradient gradient,
   PyObject *result = nullptr;
   succeeds([&] {
     at::Tensor tensor = tensor_on(*memory);
-    if (gradient != ms_ext::Gradient::kNone) {
+    const bool has_gradient = at::isFloatingType(tensor.scalar_type()) || at::isComplexType(tensor.scalar_type());
+    if (has_gradient && gradient != ms_ext::Gradient::kNone) {
       tensor.set_requires_grad(true);
       *leaf = THPVariable_Wrap(tensor);
     }
-    if (gradient == ms_ext::Gradient::kOfResult) {
+    if (has_gradient && gradient == ms_ext::Gradient::kOfResult) {
       const c10::AutoGradMode recording(true);
       tensor = at::_unsafe_view(tensor, tensor.sizes());  // not a view where autograd is concerned
     }

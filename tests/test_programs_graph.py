@@ -174,7 +174,8 @@ def channels_last() -> nn.Module:
 
 
 def as_cell(module: nn.Module) -> Any:
-    return bridge.cell(module)
+    cell: Any = bridge.cell
+    return cell(module)
 
 
 def floats(*shape: int) -> Callable[[], torch.Tensor]:

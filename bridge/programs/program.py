@@ -7,12 +7,13 @@ from typing import Any
 
 import mindspore as ms
 import torch
+from mindspore.ops.primitive import _pynative_executor
 
 from bridge import devices, direct
 from bridge.primitive import one_at_a_time
+from bridge.programs import tree
 from bridge.programs.graph import GraphModule
 from bridge.programs.state import State, move_unshared
-from bridge.programs.tree import Arguments, Results
 
 
 class Program:
@@ -38,21 +39,26 @@ class Program:
         self.graph = GraphModule(module, self.state.parameters, self._autocast)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        arguments = Arguments(args, kwargs)
-        results: Results | None = None
+        given = tree.arguments(args, kwargs)
+        found: tree.Tree | None = None
 
         def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-            nonlocal results
-            args, kwargs = arguments.with_tensors(tensors)
+            nonlocal found
+            args, kwargs = given.with_tensors(tensors)
             with self._autocast():
-                results = Results(self.module(*args, **kwargs))
+                found = tree.results(self.module(*args, **kwargs))
             self.state.follow_buffers()
-            return results.tensors
+            return found.tensors
 
         with one_at_a_time:
-            tensors = self._calls(run, arguments.tensors, self._gpu)
-        assert results is not None
-        return results.with_tensors(tensors)
+            try:
+                tensors = self._calls(run, given.tensors, self._gpu)
+            except BaseException:
+                if _pynative_executor.requires_grad():
+                    _pynative_executor.clear_res()  # as after an error in its own operators: else it goes on recording
+                raise
+        assert found is not None
+        return found.with_tensors(tensors)
 
     def _autocast(self) -> Any:
         """What runs the module in the dtype that MindSpore asks for."""
@@ -61,8 +67,8 @@ class Program:
             return torch.autocast(device, self.precision, enabled=self.precision != torch.float32)
         if direct.has_mixed_precision():
             raise RuntimeError(
-                f"{type(self.module).__name__}: the lists of mindspore.amp do not reach into a PyTorch module: give its "
-                "Cell a dtype of its own, by to_float"
+                f"{type(self.module).__name__}: the lists of mindspore.amp do not reach into a PyTorch module: give "
+                "its Cell a dtype of its own, by to_float"
             )
         return contextlib.nullcontext()
 

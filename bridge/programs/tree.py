@@ -1,6 +1,9 @@
 """Nested arguments and results: the tensors in them, and the rest."""
 from __future__ import annotations
 
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mindspore as ms
@@ -12,55 +15,72 @@ from bridge import dtypes
 _MINDSPORE_DTYPE = type(ms.float32)
 
 
-class Arguments:
-    """The arguments of a call, which holds its tensors apart.
+class Tree:
+    """A nested value, which holds the tensors of one framework apart.
+
+    PyTorch knows the containers, and those that others have told it of, as transformers does. Other dataclasses are
+    containers too. What is none of them passes as it is.
+
+    Args:
+        value: containers, tensors, and other values.
+        tensor_type: what a tensor is.
+        convert: makes the other framework's value of a leaf that is no tensor.
 
     Attributes:
-        tensors: MindSpore's tensors, in order.
+        tensors: the tensors, in order.
     """
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.tensors: list[ms.Tensor]
-        if not kwargs and all(isinstance(value, ms.Tensor) for value in args):
-            self._spec: Any = None
-            self.tensors = list(args)
-            return
-        self._leaves, self._spec = pytree.tree_flatten((args, kwargs))
-        self.tensors = [leaf for leaf in self._leaves if isinstance(leaf, ms.Tensor)]
+    def __init__(self, value: Any, tensor_type: type, convert: Callable[[Any], Any]) -> None:
+        self.tensors: list[Any] = []
+        self._tensor_type = tensor_type
+        self._convert = convert
+        self._shape = self._taken_apart(value)
 
-    def with_tensors(self, tensors: list[torch.Tensor]) -> tuple[Any, dict[str, Any]]:
-        """Positional and keyword arguments with these tensors in place of MindSpore's."""
-        if self._spec is None:
-            return tensors, {}
-        remaining = iter(tensors)
-        leaves = [next(remaining) if isinstance(leaf, ms.Tensor) else _to_torch(leaf) for leaf in self._leaves]
-        args, kwargs = pytree.tree_unflatten(leaves, self._spec)
-        return args, kwargs
+    def _taken_apart(self, value: Any) -> Any:
+        if isinstance(value, self._tensor_type):
+            self.tensors.append(value)
+            return None
+        leaves, spec = pytree.tree_flatten(value)
+        return [self._leaf(leaf) for leaf in leaves], spec
+
+    def _leaf(self, leaf: Any) -> Any:
+        """A function of the other framework's tensors that gives what stands for the leaf."""
+        if isinstance(leaf, self._tensor_type):
+            self.tensors.append(leaf)
+            return next
+        if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            fields = [field.name for field in dataclasses.fields(leaf)]
+            inner = self._taken_apart([getattr(leaf, name) for name in fields])
+            return lambda tensors: _with_fields(leaf, fields, self._put_together(inner, tensors))
+        converted = self._convert(leaf)
+        return lambda _: converted
+
+    def with_tensors(self, tensors: list[Any]) -> Any:
+        """The value with these tensors in place of its own."""
+        return self._put_together(self._shape, iter(tensors))
+
+    def _put_together(self, shape: Any, tensors: Iterator[Any]) -> Any:
+        if shape is None:
+            return next(tensors)
+        leaves, spec = shape
+        return pytree.tree_unflatten([leaf(tensors) for leaf in leaves], spec)
 
 
-class Results:
-    """What a module returned, which holds its tensors apart.
+def _with_fields(value: Any, names: list[str], fields: list[Any]) -> Any:
+    changed = copy.copy(value)
+    for name, field in zip(names, fields, strict=True):
+        object.__setattr__(changed, name, field)
+    return changed
 
-    Attributes:
-        tensors: PyTorch's tensors, in order.
-    """
 
-    def __init__(self, value: Any) -> None:
-        self.tensors: list[torch.Tensor]
-        if type(value) is torch.Tensor:
-            self._spec: Any = None
-            self.tensors = [value]
-            return
-        self._leaves, self._spec = pytree.tree_flatten(value)
-        self.tensors = [leaf for leaf in self._leaves if isinstance(leaf, torch.Tensor)]
+def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
+    """The positional and keyword arguments of a call with MindSpore's tensors."""
+    return Tree((args, kwargs), ms.Tensor, _to_torch)
 
-    def with_tensors(self, tensors: list[ms.Tensor]) -> Any:
-        """The same with these tensors in place of PyTorch's."""
-        if self._spec is None:
-            return tensors[0]
-        remaining = iter(tensors)
-        leaves = [next(remaining) if isinstance(leaf, torch.Tensor) else _to_mindspore(leaf) for leaf in self._leaves]
-        return pytree.tree_unflatten(leaves, self._spec)
+
+def results(value: Any) -> Tree:
+    """What a PyTorch module returned."""
+    return Tree(value, torch.Tensor, _to_mindspore)
 
 
 def _to_torch(leaf: Any) -> Any:
