@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from bridge.programs.tape import Call, Refusal, Tape, storage_of
+from bridge.programs.tape import Call, Tape, storage_of
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _differentiate(
     tracked = [result for result in results if result.requires_grad]
     if not asked or not tracked:
         return [None] * len(results), [None] * len(tensors)
-    with tape.fake_mode, torch.utils._python_dispatch._disable_current_modes(), tape.fake_mode:
+    with torch.utils._python_dispatch._disable_current_modes(), tape.fake_mode:  # these are inputs, not results
         given = [torch.empty(r.shape, dtype=r.dtype, device=r.device) for r in tracked]
     cotangents = iter([tape.add(tensor) for tensor in given])
     found = iter(torch.autograd.grad(tracked, asked, given, allow_unused=True))
@@ -109,6 +109,3 @@ def _location(error: Exception) -> str:
     for frame in (own or layers)[-1:]:
         return f"\n\nIn file {frame.filename}:{frame.lineno}, in {frame.name}\n    {frame.line}"
     return ""
-
-
-__all__ = ["Captured", "Refusal", "Spec", "capture"]
