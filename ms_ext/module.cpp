@@ -465,7 +465,14 @@ class Module {
   static void view(Call *call, int gpu) {
     TORCH(ms_ext_to_torch);
     call->records = mindspore::pynative::GradState::Get().RequiresGrad();
-    for (const TensorPtr &input : call->inputs) {
+    for (auto one = call->inputs.begin(); one != call->inputs.end(); ++one) {
+      const TensorPtr &input = *one;
+      const auto first = std::find(call->inputs.begin(), one, input);
+      if (first != one) {  // given twice: one tensor in PyTorch too
+        call->views.push_back(call->views[first - call->inputs.begin()]);
+        call->leaves.emplace_back();
+        continue;
+      }
       const auto gradient = call->records ? needs(input) : ms_ext::Gradient::kNone;
       PyObject *leaf = nullptr;
       const TensorMemory memory = Owner::memory_of(input, gpu);
