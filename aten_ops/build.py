@@ -147,13 +147,23 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
 
     complete = "-Wl,--no-undefined"
     rooms = (MS_EXT, MS_EXT / "gradient", MS_EXT / "mindspore")
-    library("libms_ext.so", [source for room in rooms for source in sorted(room.glob("*.cpp"))], complete)
+    programs = MS_EXT / "programs"
+    with_python = programs / "torch_tensors.cpp"
+    every = [source for room in (*rooms, programs) for source in sorted(room.glob("*.cpp"))]
+    written = [source for source in every if source != with_python]
+    library("libms_ext.so", written, complete)
+    python = f" -isystem {sysconfig.get_path('include')}"
+    library("libms_ext_python.so", [with_python], "-lms_ext -ltorch_python", "libms_ext.so", python)
     lines.extend(_pynative_module(objects))  # the longest to compile come first
     library("libaten_cpu.so", sorted(generated.glob("*.cpp")), f"-lms_ext {complete}", "libms_ext.so")
     if with_cuda:
         flags = "".join([" -DMS_EXT_CUDA", *(f" -isystem {folder}" for folder in cuda_headers())])
         cuda = "-lms_ext -ltorch_cuda -lc10_cuda"  # which bring the CUDA runtime
-        sources = [*sorted((MS_EXT / "cuda").glob("*.cu")), MS_EXT / "gradient" / "gradient.cpp"]
+        sources = [
+            *sorted((MS_EXT / "cuda").glob("*.cu")),
+            MS_EXT / "gradient" / "gradient.cpp",
+            programs / "program_shim.cpp",
+        ]
         library("libms_ext_cuda.so", sources, cuda, "libms_ext.so", flags)
         shims = sorted(generated.glob("*.cu"))
         library("libaten_cuda.so", shims, f"-lms_ext_cuda {cuda}", "libms_ext_cuda.so", flags)
@@ -224,8 +234,10 @@ def compile_libraries(
     command += [str(objects / name) for name in only]
     if subprocess.run(command).returncode:
         raise SystemExit("bridge: compiling the shims failed; the first error is above")
-    names = ("libms_ext.so", "libaten_cpu.so", "_pynative.so", "libms_ext_cuda.so", "libaten_cuda.so")
-    return [objects / name for name in names[: 5 if with_cuda else 3]]
+    names = ["libms_ext.so", "libms_ext_python.so", "libaten_cpu.so", "_pynative.so"]
+    if with_cuda:
+        names += ["libms_ext_cuda.so", "libaten_cuda.so"]
+    return [objects / name for name in names]
 
 
 def build(destination: pathlib.Path, jobs: int = 2) -> None:

@@ -14,7 +14,12 @@ from types import FunctionType
 from typing import Any
 
 from mindspore import nn
-from mindspore._c_expression.typing import TensorType as TensorType  # a tensor's type, as inference returns it
+from mindspore._c_expression.typing import (
+    TensorType as TensorType,
+)  # a tensor's type, as inference returns it
+from mindspore._c_expression.typing import (
+    type_to_type_id,
+)
 from mindspore.ops.primitive import _pynative_executor, _run_op
 from mindspore.ops.primitive import jit_context as jit_context  # what a graph that is being traced holds, or None
 from mindspore.train import amp
@@ -23,6 +28,12 @@ from mindspore.train import amp
 is_recording: Callable[[], bool] = _pynative_executor.grad_flag
 # Until PyNative mode has done what it was asked for; a GPU may still be at work.
 wait: Callable[[], None] = _pynative_executor.sync
+
+
+def stop_recording() -> None:
+    """What PyNative mode does after an error in one of its own operators: else it goes on recording."""
+    if _pynative_executor.requires_grad():
+        _pynative_executor.clear_res()
 
 
 def run_primitive(primitive: Any, tensors: Sequence[Any]) -> Any:
@@ -46,6 +57,13 @@ def infer_in_cpp(primitive: Any, name: str, several: bool) -> None:
     """Have graph mode infer the primitive by its library's InferShape. `several`: whether it gives a tuple."""
     primitive.add_prim_attr("reg_op_name", name)
     primitive.add_prim_attr("multi_output", several)
+
+
+def infer_types_in_cpp(primitive: Any, dtypes: Sequence[Any]) -> None:
+    """Have graph mode infer the dtypes of the primitive's results, MindSpore's, by its library's InferType."""
+    numbers = [int(type_to_type_id(dtype)) for dtype in dtypes]
+    primitive.add_prim_attr("aten_types", " ".join(map(str, numbers)))
+    primitive.add_prim_attr("cpp_infer_type", True)
 
 
 def keep_in_order(primitive: Any) -> None:

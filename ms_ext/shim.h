@@ -63,6 +63,9 @@ class Call {
     take(std::move(results), donation);
   }
 
+  // Brings results, which may lie in outputs' memory already, to the outputs.
+  void place(std::vector<at::Tensor> results);
+
   // From here on results are appended to `results` instead, which the caller keeps alive.
   void keep(std::vector<at::Tensor> &results) { kept_ = &results; }
 
@@ -83,7 +86,6 @@ class Call {
   }
 
   void take(std::vector<at::Tensor> results, Donation &donation);
-  void place(std::vector<at::Tensor> results);
 
   std::vector<at::Tensor> tensors_;
   size_t inputs_;

@@ -7,6 +7,7 @@ instead.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib.util
 import os
@@ -75,6 +76,22 @@ def graph_call(name: str, plan: Callable[..., Any]) -> Any:
     return _module().GraphCall(name, plan)
 
 
+def module(name: str) -> Any:
+    """What runs a PyTorch module of that name in PyNative mode (ms_ext/module.cpp).
+
+    Raises RuntimeError if the bridge was built for another MindSpore.
+    """
+    if not is_built():
+        raise RuntimeError("bridge was built for another MindSpore: a module needs it built again")
+    ctypes.CDLL(str(LIBRARIES / "libms_ext_python.so"))
+    return _module().Module(name)
+
+
+def has_mixed_precision() -> bool:
+    """Whether a cell that runs now asks for `Cell.to_float` or `mindspore.amp`."""
+    return is_built() and bool(_module().has_mixed_precision())
+
+
 def cast(tensors: Sequence[Any], amp_name: str, kept: list[int]) -> Sequence[Any]:
     """The tensors in the dtypes that `Cell.to_float` and `mindspore.amp` ask for, as the short way casts them.
 
@@ -83,7 +100,7 @@ def cast(tensors: Sequence[Any], amp_name: str, kept: list[int]) -> Sequence[Any
         amp_name: the operator in the lists of `mindspore.amp`.
         kept: the positions of those that stay as they are.
     """
-    if is_built() and _module().has_mixed_precision():
+    if has_mixed_precision():
         return _module().cast(list(tensors), amp_name, kept)
     return tensors
 

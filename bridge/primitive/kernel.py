@@ -29,12 +29,12 @@ def _element_type(dtype: Any) -> Any:
 
 
 # MindSpore's PyNative executor does not take calls from several threads at once.
-_one_at_a_time = threading.RLock()
+one_at_a_time = threading.RLock()
 
 
 def launch(primitive: Kernel, tensors: Sequence[Any]) -> Any:
     """Call a primitive in PyNative mode."""
-    with _one_at_a_time:
+    with one_at_a_time:
         if primitive.has_direct and direct.possible():
             results = primitive.direct(tensors)
             if results is not None:

@@ -1,0 +1,113 @@
+"""A function of tensors as two tapes: what PyTorch calls forward, and what its autograd calls backward.
+
+The backward calls are those that `torch.autograd.grad` makes, so a program's gradient is PyTorch's, call by call.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from bridge.programs.tape import Call, Tape, storage_of
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A tensor that a program takes or gives."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    requires_grad: bool = False
+
+
+@dataclass
+class Captured:
+    """What one run of a function calls. Registers are those of the tape."""
+
+    tape: Tape
+    inputs: list[int]
+    forward: list[Call]
+    backward: list[Call]
+    outputs: list[int]
+    cotangents: list[int | None]
+    """For each output the register of its gradient; None if it has none."""
+    gradients: list[int | None]
+    """For each input the register of its gradient; None if it is zero, or not asked for."""
+    written: list[int]
+    """The positions of the inputs that the function writes to."""
+
+    def spec(self, register: int) -> Spec:
+        tensor = self.tape.tensors[register]
+        return Spec(tuple(tensor.shape), tensor.dtype)
+
+
+def capture(function: Callable[..., Sequence[torch.Tensor]], inputs: Sequence[Spec], device: str) -> Captured:
+    """Run a function on tensors without data, and write down what it calls.
+
+    Args:
+        function: takes as many tensors as `inputs` says, and gives tensors.
+        inputs: contiguous ones; gradients are captured for those that require one.
+        device: PyTorch's name of where they are.
+
+    Raises:
+        Refusal: the function asks for what a graph does not know. The message has the line.
+        Exception: what the function raises.
+    """
+    fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+    tape = Tape(fake_mode)
+    with fake_mode:
+        tensors = [torch.empty(spec.shape, dtype=spec.dtype, device=device) for spec in inputs]
+    for tensor, spec in zip(tensors, inputs, strict=True):
+        tensor.requires_grad_(spec.requires_grad)
+    registers = [tape.add(tensor) for tensor in tensors]
+    try:
+        with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False), fake_mode, tape:
+            results = list(function(*tensors))
+            outputs = [tape.register(result) for result in results]
+            forward = len(tape.calls)
+            cotangents, gradients = _differentiate(tape, results, tensors)
+    except Exception as error:
+        error.args = (f"{error}{_location(error)}",)
+        raise
+    calls = tape.calls
+    memory = {storage_of(tensor): i for i, tensor in enumerate(tensors)}
+    touched = (storage_of(tape.tensors[number]) for call in calls[:forward] for number in call.written)
+    written = sorted({memory[storage] for storage in touched if storage in memory})
+    return Captured(tape, registers, calls[:forward], calls[forward:], outputs, cotangents, gradients, written)
+
+
+def _differentiate(
+    tape: Tape, results: list[torch.Tensor], tensors: list[torch.Tensor]
+) -> tuple[list[int | None], list[int | None]]:
+    """The registers of the results' gradients and of the tensors'."""
+    asked = [tensor for tensor in tensors if tensor.requires_grad]
+    tracked = [result for result in results if result.requires_grad]
+    if not asked or not tracked:
+        return [None] * len(results), [None] * len(tensors)
+    with torch.utils._python_dispatch._disable_current_modes(), tape.fake_mode:  # these are inputs, not results
+        given = [torch.empty(r.shape, dtype=r.dtype, device=r.device) for r in tracked]
+    cotangents = iter([tape.add(tensor) for tensor in given])
+    found = iter(torch.autograd.grad(tracked, asked, given, allow_unused=True))
+    gradients = [next(found) if tensor.requires_grad else None for tensor in tensors]
+    return (
+        [next(cotangents) if result.requires_grad else None for result in results],
+        [None if gradient is None else tape.register(gradient) for gradient in gradients],
+    )
+
+
+_FOREIGN = (str(pathlib.Path(torch.__file__).parent), str(pathlib.Path(__file__).parent))
+
+
+def _location(error: Exception) -> str:
+    """The innermost line that is neither PyTorch's nor the bridge's; else the innermost of torch.nn."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_FOREIGN)]
+    layers = [frame for frame in frames if frame.filename.startswith(f"{_FOREIGN[0]}/nn/")]
+    for frame in (own or layers)[-1:]:
+        return f"\n\nIn file {frame.filename}:{frame.lineno}, in {frame.name}\n    {frame.line}"
+    return ""

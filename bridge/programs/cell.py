@@ -1,0 +1,81 @@
+"""A PyTorch module as a Cell."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import mindspore as ms
+import torch
+
+from bridge.programs.program import Program
+
+
+class ModuleCell(ms.nn.Cell):
+    """A Cell that runs a PyTorch module. See `cell`."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.program = Program(module)
+        self.set_train(module.training)
+        for name, parameter in self.program.state.parameters.items():
+            self.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The PyTorch module, whose parameters and buffers share their memory with this Cell's Parameters."""
+        return self.program.module
+
+    def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self.program(*args, **kwargs)
+
+    def add_flags(self, **flags: Any) -> None:
+        """Pass on what is set for this Cell or for one around it: the mode (`set_train`) and the dtype (`to_float`)."""
+        super().add_flags(**flags)
+        if "program" not in self.__dict__:  # Cell.__init__ comes here too
+            return
+        if "training" in flags:
+            self.module.train(flags["training"])
+        for flag, dtype in (("fp16", torch.float16), ("fp32", torch.float32), ("bf16", torch.bfloat16)):
+            if flags.get(flag):
+                self.program.precision = dtype
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ModuleCell:
+        return _restored(copy.deepcopy(self.module, memo), self._names())
+
+    def __reduce__(self) -> Any:
+        return _restored, (self.module, self._names())
+
+    def _names(self) -> list[str]:
+        return [parameter.name for parameter in self._params.values()]
+
+
+def _restored(module: torch.nn.Module, names: list[str]) -> ModuleCell:
+    """A Cell of the module whose Parameters have these names."""
+    restored = ModuleCell(module)
+    for parameter, name in zip(restored._params.values(), names, strict=True):
+        parameter.name = name
+    return restored
+
+
+def cell(module: torch.nn.Module) -> ModuleCell:
+    """Make a Cell of a PyTorch module, which computes what the module computes, bit for bit, and trains in MindSpore.
+
+        net = bridge.cell(torchvision.models.resnet18())
+        loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
+        ms.Model(net, loss, nn.Adam(net.trainable_params())).train(2, dataset)
+
+    The module's parameters and buffers become Parameters under PyTorch's names. They share their memory with the
+    module's: what an optimizer or a checkpoint changes in one of them changes in both.
+
+    Args:
+        module: any PyTorch module. The Cell runs it as it is, and begins in the mode (training or not) that it is in.
+
+    Raises:
+        TypeError: it is not a module.
+        ValueError: it has parameters without a shape.
+        RuntimeError: the bridge was built for another MindSpore.
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"bridge.cell takes a torch.nn.Module, not {type(module).__name__}")
+    return ModuleCell(module)

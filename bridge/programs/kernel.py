@@ -1,0 +1,110 @@
+"""The MindSpore primitives of programs, for graph mode."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from mindspore import ops
+
+from bridge import _mindspore
+from bridge.infer.trial import Spec
+from bridge.op import dtypes
+from bridge.op.encoding import encode
+from bridge.op.table import SHARED
+from bridge.primitive import bprops
+from bridge.primitive.graph_calls import Call, Item, graph_call
+from bridge.primitive.kernel import Kernel
+from bridge.programs.plan import Plan, ProgramFile
+
+
+class ProgramKernel(Kernel):
+    """A program as a primitive that takes a tuple of tensors for each dtype. ms_ext/programs/program.cpp has
+    the kernel.
+
+    Args:
+        name: what errors call it.
+        program: the program. Its path follows from its content, and so tells primitives apart.
+        device: see Kernel.
+        differentiate: what differentiates it, called with inputs, results and their gradients.
+    """
+
+    def __init__(self, name: str, program: ProgramFile, device: str, differentiate: Any) -> None:
+        super().__init__(name, encode(program.path), f"{SHARED[device]}:aten_program", device, False, "")
+        self.results = tuple((tuple(shape), dtypes.TORCH_DTYPES[dtype]) for shape, dtype in program.results)
+        # By aten_programInferType: some graphs are compiled without Python.
+        _mindspore.infer_types_in_cpp(self, [dtypes.to_mindspore(dtype) for _, dtype in self.results])
+        if program.changes:
+            _mindspore.keep_in_order(self)
+        self.bprop = bprops.make(len(program.groups), differentiate)
+
+    def __infer__(self, *inputs: dict[str, Any]) -> dict[str, Any]:
+        types = tuple(_mindspore.TensorType(dtypes.to_mindspore(dtype)) for _, dtype in self.results)
+        return {"shape": tuple(shape for shape, _ in self.results), "dtype": types, "value": None}
+
+    def _specs(self, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+        return self.results
+
+
+class _Planned(_mindspore.CompiledAsMethod):
+    """What MindSpore compiles for a bprop: one graph_call."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, inputs: Any, out: Any, dout: Any) -> Any:
+        raise RuntimeError(f"{self.name}: a program runs in graph mode only")
+
+    def _call_in_graph(self, inputs, out, dout):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self._graph_call(inputs, out, dout)
+
+    @functools.cached_property
+    def _graph_call(self) -> Any:
+        return graph_call(f"gradient of {self.name}", self._plan_in_graph)
+
+    def _plan_in_graph(self, inputs: Sequence[Any], out: Any, dout: Any) -> Any:
+        raise NotImplementedError
+
+
+class Differentiate(_Planned):
+    """The gradient of a forward program: its backward program."""
+
+    def __init__(self, name: str, plan: Plan, device: str) -> None:
+        super().__init__(name)
+        self.plan = plan
+        self.device = device
+
+    def _plan_in_graph(self, inputs: Sequence[Any], out: Any, dout: Any) -> Any:
+        plan = self.plan
+        places = [(i, j) for i, group in enumerate(plan.forward.groups) for j in range(len(group))]
+        order = [position for group in plan.forward.groups for position in group]
+        tensors = {position: inputs[i][j] for position, (i, j) in zip(order, places, strict=True)}
+        gradients: dict[int, Any] = {position: Call(ops.zeros_like, [tensor]) for position, tensor in tensors.items()}
+        if plan.backward is not None:
+            given = {"input": tensors, "output": out, "cotangent": dout}
+            call = program_call(
+                ProgramKernel(f"{self.name}::backward", plan.backward, self.device, FirstOrderOnly(self.name)),
+                plan.backward,
+                [given[kind][position] for kind, position in plan.sources],
+            )
+            found = {i: Item(call, at) for i, at in enumerate(plan.gradients) if at is not None}
+            gradients.update(found)
+        return tuple(tuple(gradients[position] for position in group) for group in plan.forward.groups)
+
+
+def program_call(kernel: ProgramKernel, program: ProgramFile, tensors: Sequence[Any]) -> Call:
+    """The call of a program's primitive in a graph."""
+    return Call(kernel, [tuple(tensors[position] for position in group) for group in program.groups])
+
+
+class FirstOrderOnly(_Planned):
+    """The gradient of a backward program, which does not exist."""
+
+    def _plan_in_graph(self, inputs: Sequence[Any], out: Any, dout: Any) -> Any:
+        raise RuntimeError(f"{self.name}: gradients of second order are for PyNative mode; a graph has the first only")
+
+
+def forward_kernel(name: str, plan: Plan, device: str) -> ProgramKernel:
+    """The primitive of a function's forward program, with its gradient."""
+    return ProgramKernel(f"{name}::forward", plan.forward, device, Differentiate(name, plan, device))

@@ -1,0 +1,122 @@
+"""A captured function as files: its two programs, and what graph mode has to know of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from bridge.op import dtypes
+from bridge.programs.capture import Spec, capture
+from bridge.programs.listing import Listing, split
+from bridge.programs.text import text
+
+# Shape and dtype of a tensor, as bridge.infer has them.
+Result = tuple[tuple[int, ...], str]
+
+
+@dataclass
+class ProgramFile:
+    """One program.
+
+    Args:
+        path: its text.
+        groups: the positions of its inputs, those of each dtype together: a primitive's tuple has one dtype.
+        results: shape and dtype of each of its results.
+        changes: whether it writes to inputs or draws random numbers, so that it runs once and in order.
+    """
+
+    path: str
+    groups: list[list[int]]
+    results: list[Result]
+    changes: bool
+
+
+@dataclass
+class Plan:
+    """The programs of a function.
+
+    Args:
+        forward: gives the function's results, and then what backward needs.
+        results: how many results the function has.
+        tree: the form of what the function returns (bridge/programs/result_tree.py).
+        backward: None if nothing has a gradient.
+        sources: what backward takes: "input", "output" or "cotangent" of forward, and its position.
+        gradients: for each input which of backward's results is its gradient; None if it is zero.
+        written: the positions of the inputs that forward writes to.
+    """
+
+    forward: ProgramFile
+    results: int
+    tree: Any
+    backward: ProgramFile | None
+    sources: list[tuple[str, int]]
+    gradients: list[int | None]
+    written: list[int]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, written: str) -> Plan:
+        fields = json.loads(written)
+        for name in ("forward", "backward"):
+            fields[name] = None if fields[name] is None else ProgramFile(**fields[name])
+        return cls(**fields)
+
+    @property
+    def files(self) -> list[str]:
+        return [program.path for program in (self.forward, self.backward) if program is not None]
+
+
+def make(
+    function: Callable[..., Sequence[torch.Tensor]], inputs: Sequence[Spec], device: str, folder: pathlib.Path
+) -> tuple[Plan, set[str]]:
+    """Capture a function (see `capture`) and write its programs into a folder. The caller fills in the tree.
+
+    Also returns the files of the code that called PyTorch.
+    """
+    captured = capture(function, inputs, device)
+    pair = split(captured)
+    plan = Plan(
+        _write(pair.forward, folder),
+        pair.results,
+        None,
+        None if pair.backward is None else _write(pair.backward, folder),
+        [(source.kind, source.position) for source in pair.sources],
+        pair.gradients,
+        pair.written,
+    )
+    return plan, captured.tape.files
+
+
+def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:
+    """Write a program under a name that follows from its content."""
+    groups = _by_dtype([listing.tape.tensors[number].dtype for number in listing.inputs])
+    listing.inputs = [listing.inputs[position] for group in groups for position in group]
+    content = text(listing)
+    path = folder / f"{hashlib.sha256(content).hexdigest()[:32]}.program"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh.write_bytes(content)
+        os.replace(fresh, path)
+    results = [(tuple(output.spec.shape), dtypes.name(output.spec.dtype)) for output in listing.outputs]
+    own = {number for call in listing.calls for number in call.results} - set(listing.inputs)
+    changes = any(
+        torch.Tag.nondeterministic_seeded in call.op.tags or not own.issuperset(call.written) for call in listing.calls
+    )
+    return ProgramFile(str(path), groups, results, changes)
+
+
+def _by_dtype(dtypes: Sequence[torch.dtype]) -> list[list[int]]:
+    groups: dict[torch.dtype, list[int]] = {}
+    for position, dtype in enumerate(dtypes):
+        groups.setdefault(dtype, []).append(position)
+    return list(groups.values())

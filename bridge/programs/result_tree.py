@@ -1,0 +1,48 @@
+"""The form of what a function returns: as JSON, and as an expression of a graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from mindspore.ops.functional import make_dict, make_list
+
+from bridge.primitive.graph_calls import Call
+from bridge.programs.tape import Refusal
+
+
+def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """The form of a value, whose tensors are appended to `tensors`.
+
+    A dataclass becomes a dictionary, because a graph can return no other objects.
+    """
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return ["tensor", len(tensors) - 1]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return ["dict", [[key, flatten(item, tensors)] for key, item in value.items()]]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        return ["dict", [[key, flatten(item, tensors)] for key, item in fields if item is not None]]
+    if isinstance(value, (tuple, list)):
+        kind = "list" if isinstance(value, list) else "tuple"
+        return [kind, [flatten(item, tensors) for item in value]]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return ["value", value]
+    raise Refusal(f"a graph cannot return a {type(value).__name__}")
+
+
+def expression(form: Any, tensors: Sequence[Any]) -> Any:
+    """The expression of a value (bridge/primitive/graph_calls.py), with these in place of its tensors."""
+    kind, content = form
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "value":
+        return content
+    if kind == "dict":
+        keys = tuple(key for key, _ in content)
+        return Call(make_dict, [keys, tuple(expression(item, tensors) for _, item in content)])
+    items = tuple(expression(item, tensors) for item in content)
+    return Call(make_list, items) if kind == "list" else items

@@ -1,0 +1,95 @@
+"""The parameters and buffers of a module, as MindSpore's Parameters on the same memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import mindspore as ms
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from bridge.op import dtypes
+
+# What several Cells have of the same module is one Parameter.
+_parameters = WeakIdKeyDictionary()
+
+
+@dataclasses.dataclass
+class _Buffer:
+    """A buffer of a module, which may put another tensor in its place.
+
+    Attributes:
+        place: the module's dictionary of buffers.
+        name: the key there.
+        tensor: what stood there after the last call.
+        position: of the Parameter among those that ms_ext/mindspore/python/module.cpp shares.
+    """
+
+    place: dict[str, Any]
+    name: str
+    tensor: torch.Tensor
+    position: int
+
+
+class State:
+    """What a module keeps between calls, shared with MindSpore.
+
+    Args:
+        module: the module.
+        calls: what shares memory (ms_ext/mindspore/python/module.cpp).
+
+    Attributes:
+        parameters: MindSpore's Parameters by PyTorch's names; those that several names have are there once. As in a
+            state_dict, buffers that are not persistent are left out: they stay PyTorch's own.
+    """
+
+    def __init__(self, module: torch.nn.Module, calls: Any) -> None:
+        self._calls = calls
+        self._buffers: list[_Buffer] = []
+        self.parameters: dict[str, ms.Parameter] = {}
+        positions: dict[int, int] = {}
+        for name, tensor in module.named_parameters():
+            self._share(name, tensor, positions)
+        for prefix, owner, key in _persistent_buffers(module):
+            tensor = owner._buffers[key]  # type: ignore[assignment]  # persistent ones are there
+            self._share(prefix + key, tensor, positions)
+            self._buffers.append(_Buffer(owner._buffers, key, tensor, positions[id(tensor)]))
+
+    def _share(self, name: str, tensor: torch.Tensor, positions: dict[int, int]) -> None:
+        if id(tensor) in positions:
+            return
+        if torch.nn.parameter.is_lazy(tensor):
+            raise ValueError(f"{name} has no shape yet: call the PyTorch module once before bridge.cell")
+        parameter = _parameters.get(tensor)
+        if parameter is None:
+            empty = ms.Tensor(shape=tuple(tensor.shape), dtype=dtypes.to_mindspore(tensor.dtype))
+            parameter = ms.Parameter(empty, name=name, requires_grad=tensor.requires_grad)
+            _parameters[tensor] = parameter
+        positions[id(tensor)] = self._calls.share(parameter, tensor)
+        self.parameters[name] = parameter
+
+    def follow_buffers(self) -> None:
+        """Share the tensors that the module has put in the place of buffers."""
+        for buffer in self._buffers:
+            now = buffer.place.get(buffer.name)
+            if now is not buffer.tensor and isinstance(now, torch.Tensor):
+                self._calls.replace(buffer.position, now)
+                buffer.tensor = now
+
+
+def _persistent_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str]]:
+    for path, owner in module.named_modules():
+        for key, buffer in owner._buffers.items():
+            if buffer is not None and key not in owner._non_persistent_buffers_set:
+                yield (f"{path}." if path else ""), owner, key
+
+
+def move_unshared(module: torch.nn.Module, device: str) -> None:
+    """Bring the buffers that only PyTorch has to the device."""
+    for owner in module.modules():
+        for key in owner._non_persistent_buffers_set:
+            buffer = owner._buffers.get(key)
+            if buffer is not None:
+                owner._buffers[key] = buffer.to(device)

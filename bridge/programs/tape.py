@@ -1,0 +1,301 @@
+"""What PyTorch does, call by call: a mode that writes down each ATen call below autograd, in the order in which eager
+PyTorch makes them.
+
+Nothing is rewritten on the way. Views stay views, writes stay writes, a composite chooses its kernels by device, and a
+draw stands where the program makes it, so that a replay has PyTorch's own bits.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+# They write to these arguments when they run in training mode, although their schemas do not say so.
+_HIDDEN_WRITES = ("running_mean", "running_var")
+_TRAINING = ("training", "train", "use_input_stats")
+
+# Results that hold what only the kernel knows the size of: a workspace.
+_WRONG_ON_META = {"aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::cudnn_batch_norm"}
+_FRESH = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
+# A call of at most so many elements is made to learn what is wrong with it.
+_SMALL = 2**22
+
+
+class Refusal(RuntimeError):
+    """A module cannot be captured, and its message says why."""
+
+
+@dataclass(frozen=True)
+class Register:
+    """Stands for a tensor in a call's arguments."""
+
+    number: int
+
+
+@dataclass
+class Call:
+    """One ATen call: arguments in the schema's order, with a Register for each tensor and `DEFAULT` for what was not
+    given."""
+
+    op: Any
+    arguments: list[Any]
+    results: list[int | None]
+    """The registers of its results, flat; None for an undefined tensor."""
+    written: list[int] = field(default_factory=list)
+    """The registers that it writes to."""
+
+    @property
+    def name(self) -> str:
+        return self.op.name()
+
+    @property
+    def operands(self) -> list[int]:
+        return [register.number for register in registers(self.arguments)]
+
+
+class _Default:
+    """The schema's default value."""
+
+
+DEFAULT = _Default()
+
+
+def registers(value: Any) -> Iterator[Register]:
+    """The registers in a call's arguments."""
+    if isinstance(value, Register):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from registers(item)
+
+
+class Tape(TorchDispatchMode):
+    """Records what runs while it is active.
+
+    Args:
+        fake_mode: what gives results without data; it has to be active below.
+    """
+
+    def __init__(self, fake_mode: FakeTensorMode) -> None:
+        super().__init__()
+        self.fake_mode = fake_mode
+        self.calls: list[Call] = []
+        self.tensors: list[torch.Tensor] = []
+        """Each register's tensor. Tensors are told apart by identity, so all of them stay alive."""
+        self.constants: dict[int, torch.Tensor] = {}
+        """The registers of tensors that the program found: what is neither an input nor a result."""
+        self.fresh: set[int] = set()
+        """Those of them that the program makes anew in each run, as `torch.tensor` does."""
+        self.files: set[str] = set()
+        """The files of the code that was running when PyTorch was called."""
+        self._registers: dict[int, int] = {}
+        self._aliases: list[torch.Tensor] = []
+        self._values = _Values(self)
+
+    def add(self, tensor: torch.Tensor) -> int:
+        """A register for a tensor."""
+        self._registers[id(tensor)] = len(self.tensors)
+        self.tensors.append(tensor)
+        return len(self.tensors) - 1
+
+    def constant(self, tensor: torch.Tensor) -> int:
+        """The register of a tensor with data, which PyTorch made while nothing was recorded."""
+        if id(tensor) not in self._registers:
+            fake = self.fake_mode.from_tensor(tensor.detach(), static_shapes=True)
+            register = self.add(fake)
+            self._registers[id(tensor)] = register
+            self.constants[register] = tensor
+        return self._registers[id(tensor)]
+
+    def register(self, tensor: torch.Tensor) -> int:
+        """The register of a tensor."""
+        found = self._registers.get(id(tensor))
+        if found is not None:
+            return found
+        if not isinstance(tensor, FakeTensor):
+            return self.constant(tensor)
+        return self._alias(tensor)
+
+    def _alias(self, tensor: torch.Tensor) -> int:
+        """The register with the same memory and layout: autograd wraps what it has saved anew."""
+        wanted = _layout(tensor)
+        for number in range(len(self.tensors) - 1, -1, -1):
+            if _layout(self.tensors[number]) == wanted:
+                self._registers[id(tensor)] = number
+                self._aliases.append(tensor)
+                return number
+        raise Refusal("a tensor appears that no call has made")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.prim.device.default:
+            return func(*args, **kwargs)
+        if not isinstance(func, torch._ops.OpOverload):
+            raise Refusal(f"{func} is no call of an operator")
+        self._note_files()
+        arguments = self._arguments(func, args, kwargs)
+        fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
+        try:
+            if func._schema.name in _WRONG_ON_META:
+                results = self._results_on_zeros(func, fake_args, fake_kwargs)
+            else:
+                results = func(*fake_args, **fake_kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            return self._value(func, arguments, args, kwargs, error)
+        except Exception:
+            if sum(tensor.numel() for tensor in tree_leaves(fake_args) if isinstance(tensor, torch.Tensor)) < _SMALL:
+                self._results_on_zeros(func, fake_args, fake_kwargs)  # raises in the kernel's words
+            raise
+        if func in _FRESH:
+            self.fresh.update(register.number for register in registers(arguments))
+        found = [None if result is None else self._result(result) for result in _flat(results)]
+        self.calls.append(Call(func, arguments, found, list(_written(func, arguments))))
+        return results
+
+    def _note_files(self) -> None:
+        frame = sys._getframe(2)
+        while frame is not None:
+            self.files.add(frame.f_code.co_filename)
+            frame = frame.f_back  # type: ignore[assignment]
+
+    def _result(self, tensor: torch.Tensor) -> int:
+        found = self._registers.get(id(tensor))  # of a write, its argument
+        return self.add(tensor) if found is None else found
+
+    def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self.tensors[self.register(tensor)] if not isinstance(tensor, FakeTensor) else tensor
+
+    def _arguments(self, func: Any, args: Any, kwargs: Any) -> list[Any]:
+        def boxed(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return Register(self.register(value))
+            return [boxed(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+        positional = iter(args)
+        found = []
+        for argument in func._schema.arguments:
+            given = DEFAULT if argument.kwarg_only else next(positional, DEFAULT)
+            found.append(boxed(kwargs.get(argument.name, given)))
+        return found
+
+    def _results_on_zeros(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What the kernel gives, without its data."""
+
+        def zeros(tensor: torch.Tensor) -> torch.Tensor:
+            made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+            return made.zero_()
+
+        on_gpu = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+        with _no_modes(), torch.enable_grad(), torch.random.fork_rng(on_gpu):  # what grad mode is when a program runs
+            args, kwargs = tree_map_only(torch.Tensor, zeros, (args, kwargs))
+            results = func(*args, **kwargs)
+        return tree_map_only(torch.Tensor, lambda result: self.fake_mode.from_tensor(result), results)
+
+    def _value(self, func: Any, arguments: list[Any], args: Any, kwargs: Any, error: Exception) -> Any:
+        """What a call gives that needs data: only if its data does not depend on the program's inputs."""
+        operands = [register.number for register in registers(arguments)]
+        known = self._values.of(operands)
+        if known is None:
+            what = "a shape" if isinstance(error, DynamicOutputShapeException) else "a value"
+            raise Refusal(f"{func.name()} asks for {what} that depends on data, which a graph does not know") from None
+        by_register = dict(zip(operands, known, strict=True))
+        real = tree_map_only(torch.Tensor, lambda tensor: by_register[self.register(tensor)], (args, kwargs))
+        with _no_modes():
+            results = func(*real[0], **real[1])
+        return tree_map_only(torch.Tensor, lambda tensor: self.tensors[self.constant(tensor)], results)
+
+
+class _Values:
+    """The data of tensors that follow from constants only, computed when somebody asks."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._known: dict[int, torch.Tensor] = {}
+        self._next = 0
+
+    def of(self, wanted: list[int]) -> list[torch.Tensor] | None:
+        """The data of some registers; None if one depends on the program's inputs."""
+        for number, tensor in self._tape.constants.items():
+            self._known.setdefault(number, tensor.detach().clone())
+        calls = self._tape.calls
+        with _no_modes(), torch.no_grad():
+            for call in calls[self._next :]:
+                self._run(call)
+        self._next = len(calls)
+        return [self._known[number] for number in wanted] if all(number in self._known for number in wanted) else None
+
+    def _run(self, call: Call) -> None:
+        draws = torch.Tag.nondeterministic_seeded in call.op.tags
+        if draws or not all(number in self._known for number in call.operands) or _is_symbolic(call.arguments):
+            for number in call.written:
+                self._forget(number)
+            return
+
+        def real(value: Any) -> Any:
+            if isinstance(value, Register):
+                return self._known[value.number]
+            return [real(item) for item in value] if isinstance(value, list) else value
+
+        schema = call.op._schema.arguments
+        given = [(a, real(v)) for a, v in zip(schema, call.arguments, strict=True) if v is not DEFAULT]
+        results = call.op(
+            *(value for a, value in given if not a.kwarg_only), **{a.name: v for a, v in given if a.kwarg_only}
+        )
+        for result, tensor in zip(call.results, _flat(results), strict=True):
+            if result is not None and tensor is not None:
+                self._known[result] = tensor
+
+    def _forget(self, written: int) -> None:
+        storage = storage_of(self._tape.tensors[written])
+        for number in [n for n in self._known if storage_of(self._tape.tensors[n]) == storage]:
+            del self._known[number]
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """What tells a tensor's memory from others'."""
+    return tensor.untyped_storage()._cdata
+
+
+def _layout(tensor: torch.Tensor) -> Any:
+    return storage_of(tensor), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+
+
+def _written(func: Any, arguments: list[Any]) -> Iterator[int]:
+    schema = func._schema.arguments
+    named = {a.name: value for a, value in zip(schema, arguments, strict=True)}
+    trains = "backward" not in func.name() and any(named.get(name) is True for name in _TRAINING)
+    for argument, value in zip(schema, arguments, strict=True):
+        declared = argument.alias_info is not None and argument.alias_info.is_write
+        if declared or (trains and argument.name in _HIDDEN_WRITES):
+            yield from (register.number for register in registers(value))
+
+
+def _flat(results: Any) -> Iterator[torch.Tensor | None]:
+    """The tensors among results; None for an undefined one, nothing for numbers."""
+    if isinstance(results, (list, tuple)):
+        for result in results:
+            yield from _flat(result)
+    elif results is None or isinstance(results, torch.Tensor):
+        yield results
+
+
+def _is_symbolic(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_symbolic, value))
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def _no_modes() -> Any:
+    return torch.utils._python_dispatch._disable_current_modes()

@@ -1,0 +1,92 @@
+"""Nested arguments and results: the tensors in them, and the rest."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mindspore as ms
+import torch
+from torch.utils import _pytree as pytree
+
+from bridge.op import dtypes
+
+_MINDSPORE_DTYPE = type(ms.float32)
+
+
+class Tree:
+    """A nested value, which holds the tensors of one framework apart.
+
+    PyTorch knows the containers, and those that others have told it of, as transformers does. Other dataclasses are
+    containers too. What is none of them passes as it is.
+
+    Args:
+        value: containers, tensors, and other values.
+        tensor_type: what a tensor is.
+        convert: makes the other framework's value of a leaf that is no tensor.
+
+    Attributes:
+        tensors: the tensors, in order.
+    """
+
+    def __init__(self, value: Any, tensor_type: type, convert: Callable[[Any], Any]) -> None:
+        self.tensors: list[Any] = []
+        self._tensor_type = tensor_type
+        self._convert = convert
+        self._shape = self._taken_apart(value)
+
+    def _taken_apart(self, value: Any) -> Any:
+        if isinstance(value, self._tensor_type):
+            self.tensors.append(value)
+            return None
+        leaves, spec = pytree.tree_flatten(value)
+        return [self._leaf(leaf) for leaf in leaves], spec
+
+    def _leaf(self, leaf: Any) -> Any:
+        """A function of the other framework's tensors that gives what stands for the leaf."""
+        if isinstance(leaf, self._tensor_type):
+            self.tensors.append(leaf)
+            return next
+        if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            fields = [field.name for field in dataclasses.fields(leaf)]
+            inner = self._taken_apart([getattr(leaf, name) for name in fields])
+            return lambda tensors: _with_fields(leaf, fields, self._put_together(inner, tensors))
+        converted = self._convert(leaf)
+        return lambda _: converted
+
+    def with_tensors(self, tensors: list[Any]) -> Any:
+        """The value with these tensors in place of its own."""
+        return self._put_together(self._shape, iter(tensors))
+
+    def _put_together(self, shape: Any, tensors: Iterator[Any]) -> Any:
+        if shape is None:
+            return next(tensors)
+        leaves, spec = shape
+        return pytree.tree_unflatten([leaf(tensors) for leaf in leaves], spec)
+
+
+def _with_fields(value: Any, names: list[str], fields: list[Any]) -> Any:
+    changed = copy.copy(value)
+    for name, field in zip(names, fields, strict=True):
+        object.__setattr__(changed, name, field)
+    return changed
+
+
+def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
+    """The positional and keyword arguments of a call with MindSpore's tensors."""
+    return Tree((args, kwargs), ms.Tensor, _to_torch)
+
+
+def results(value: Any) -> Tree:
+    """What a PyTorch module returned."""
+    return Tree(value, torch.Tensor, _to_mindspore)
+
+
+def _to_torch(leaf: Any) -> Any:
+    return dtypes.to_torch(leaf) if isinstance(leaf, _MINDSPORE_DTYPE) else leaf
+
+
+def _to_mindspore(leaf: Any) -> Any:
+    return dtypes.to_mindspore(leaf) if isinstance(leaf, torch.dtype) else leaf

@@ -1,0 +1,536 @@
+// A PyTorch module in PyNative mode: runs it on MindSpore's memory under PyTorch's autograd, and records the call as
+// one node of MindSpore's, whose backward runs PyTorch's engine.
+//
+// Compiled with MindSpore's headers and string ABI; torch_tensors.h has PyTorch's side.
+#include "mindspore/python/module.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "include/pynative/backward/function.h"
+#include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
+#include "include/utils/pynative/grad_state.h"
+#include "include/utils/pynative/variable.h"
+#include "mindspore/python/dtype.h"
+#include "mindspore/python/queues.h"
+#include "programs/torch_tensors.h"
+
+namespace {
+
+using mindspore::tensor::TensorPtr;
+using mindspore::tensor::TensorPtrList;
+using mindspore::tensor::Version;
+using ms_ext::TensorMemory;
+
+template <typename Function>
+Function *function_of(const char *library, const char *name) {
+  return reinterpret_cast<Function *>(dlsym(dlopen(library, RTLD_LAZY | RTLD_NOLOAD), name));
+}
+
+// Finds a function of PyTorch's side once.
+#define TORCH(name) static const auto name = function_of<decltype(::name)>("libms_ext_python.so", #name)
+
+// Raises Python's error if there is one.
+void check(bool succeeded) {
+  if (!succeeded) throw py::error_already_set();
+}
+
+TensorPtr tensor_of(const py::handle &object) {
+  const auto tensor = object.cast<ms::Tensor>();
+  tensor.ConvertStubNodeToTensor();
+  return tensor.tensor();
+}
+
+bool requires_grad(const py::handle &torch) {
+  TORCH(ms_ext_torch_requires_grad);
+  return ms_ext_torch_requires_grad(torch.ptr());
+}
+
+uint32_t version(const py::handle &torch) {
+  TORCH(ms_ext_torch_version);
+  return ms_ext_torch_version(torch.ptr());
+}
+
+// Where MindSpore keeps a tensor for others: on its GPU if it has one, and on which stream that works.
+//
+// MindSpore's interface for operators brings the inputs there, as for any operator.
+class Place final : public ms::pynative::PyboostRunner {
+ public:
+  explicit Place(int gpu) : PyboostRunner("module"), gpu_(gpu) {}
+
+  // Waits for MindSpore to launch what it was asked for, and brings the tensors here. Without the GIL.
+  static std::shared_ptr<Place> of(const TensorPtrList &tensors, int gpu) {
+    ms_ext::wait_for_mindspore(true);
+    auto place = std::make_shared<Place>(gpu);
+    if (gpu >= 0) {
+      std::vector<ms::Tensor> inputs;
+      for (const TensorPtr &tensor : tensors) inputs.emplace_back(tensor);
+      place->Run(inputs, {});
+    }
+    return place;
+  }
+
+  int gpu() const { return gpu_; }
+  using PyboostRunner::stream;
+  using PyboostRunner::stream_id;
+
+  void LaunchKernel() override {}
+
+ protected:
+  void _Run() override {
+    _PrepareStream();
+    _PrepareDeviceAddress();
+  }
+  void _DispatchLaunchTask() override {}
+
+ private:
+  int gpu_;
+};
+
+void *data_of(const TensorPtr &tensor) {
+  if (tensor->DataSize() == 0) return nullptr;
+  const auto &address = tensor->device_address();
+  auto *data = address == nullptr ? nullptr : static_cast<char *>(address->GetMutablePtr());
+  if (data == nullptr) {
+    throw std::runtime_error("a tensor has an initializer that has not run: call its init_data() first");
+  }
+  return data + tensor->storage_offset() * tensor->DataItemSize();
+}
+
+// Keeps the memory of a tensor of MindSpore's.
+class Owner {
+ public:
+  static TensorMemory memory_of(const TensorPtr &tensor, int gpu) {
+    const auto *dtype = ms_ext::find(tensor->data_type());
+    if (dtype == nullptr) {
+      throw py::type_error("PyTorch has no dtype for MindSpore's " + mindspore::TypeIdToString(tensor->data_type()));
+    }
+    TensorMemory memory;
+    memory.data = data_of(tensor);
+    memory.dtype = dtype->name;
+    memory.gpu = gpu;
+    auto *owner = new Owner(tensor);
+    memory.shape = owner->shape_.data();
+    memory.ndim = owner->shape_.size();
+    if (!owner->strides_.empty()) memory.strides = owner->strides_.data();
+    memory.owner = owner;
+    memory.release = [](void *object) { delete static_cast<Owner *>(object); };
+    return memory;
+  }
+
+ private:
+  explicit Owner(const TensorPtr &tensor) : shape_(tensor->shape()), address_(tensor->device_address()) {
+    if (!tensor->is_contiguous()) strides_ = tensor->stride();
+  }
+
+  ShapeVector shape_;
+  ShapeVector strides_;  // empty if contiguous
+  mindspore::device::DeviceAddressPtr address_;
+};
+
+// A tensor of MindSpore's on memory of PyTorch's, which it releases.
+TensorPtr tensor_on(const TensorMemory &memory, uint32_t stream_id) {
+  using mindspore::device::DeviceAddress;
+  using mindspore::device::DeviceType;
+  const std::shared_ptr<void> owner(memory.owner, memory.release);
+  const auto dtype = ms_ext::id_of(memory.dtype);
+  const ShapeVector shape(memory.shape, memory.shape + memory.ndim);
+  size_t bytes = ms_ext::find(dtype)->size;
+  for (const int64_t size : shape) bytes *= static_cast<size_t>(size);
+  const auto type = memory.gpu < 0 ? DeviceType::kCPU : DeviceType::kGPU;
+  auto address = std::make_shared<DeviceAddress>(memory.data, bytes, type, stream_id);
+  address->SetDevicePointerDeleter([owner](void *, bool) {});
+  return std::make_shared<mindspore::tensor::Tensor>(dtype, shape, address);
+}
+
+TensorPtr from_torch(const py::handle &torch, uint32_t stream_id = 0) {
+  TORCH(ms_ext_from_torch);
+  TensorMemory memory;
+  check(ms_ext_from_torch(torch.ptr(), &memory));
+  return tensor_on(memory, stream_id);
+}
+
+// While it lives, PyTorch works on MindSpore's stream.
+class OnStream {
+ public:
+  explicit OnStream(Place &place) {
+    if (place.gpu() < 0) return;
+    static const auto enter = function_of<void *(void *, int)>("libms_ext_cuda.so", "ms_ext_enter_stream");
+    guard_ = enter(place.stream(), place.gpu());
+  }
+  ~OnStream() {
+    if (guard_ == nullptr) return;
+    static const auto leave = function_of<void(void *)>("libms_ext_cuda.so", "ms_ext_leave_stream");
+    leave(guard_);
+  }
+  OnStream(const OnStream &) = delete;
+  OnStream &operator=(const OnStream &) = delete;
+
+ private:
+  void *guard_ = nullptr;
+};
+
+// While it lives, PyTorch records on this thread, or does not.
+class Recording {
+ public:
+  explicit Recording(bool enabled) : before_(set(enabled)) {}
+  ~Recording() { set(before_); }
+  Recording(const Recording &) = delete;
+  Recording &operator=(const Recording &) = delete;
+
+ private:
+  static bool set(bool enabled) {
+    TORCH(ms_ext_torch_record);
+    return ms_ext_torch_record(enabled);
+  }
+
+  bool before_;
+};
+
+// Tells PyTorch what MindSpore wrote to a tensor that both have, after PyTorch may have saved it for a gradient.
+struct Watched {
+  Version own;
+  uint32_t known;
+  PyObject *torch;  // the graph keeps it
+};
+
+using Objects = std::vector<py::object>;
+
+// What PyTorch recorded between tensors, which it frees with them.
+class Graph {
+ public:
+  Graph(Objects inputs, Objects outputs) : inputs_(std::move(inputs)), outputs_(std::move(outputs)) {}
+
+  ~Graph() {
+    const bool has_python = Py_IsInitialized() && !_Py_IsFinalizing();  // else nobody gets the GIL any more
+    std::optional<py::gil_scoped_acquire> gil;  // MindSpore drops what it recorded on a thread of its own
+    if (has_python) gil.emplace();
+    for (Objects *objects : {&outputs_, &inputs_, &watched_objects_}) {
+      for (py::object &object : *objects) {
+        const py::handle released = object.release();
+        if (has_python) released.dec_ref();
+      }
+    }
+  }
+
+  Graph(const Graph &) = delete;
+  Graph &operator=(const Graph &) = delete;
+
+  void watch(const TensorPtr &own, const py::object &torch) {
+    watched_.push_back({own->version(), own->version().current_version(), torch.ptr()});
+    watched_objects_.push_back(torch);
+  }
+
+  // The gradients of the inputs; without tensor where they are not wanted, or zero.
+  std::vector<TensorMemory> differentiate(const std::vector<TensorMemory> &gradients, const bool *wanted) const {
+    TORCH(ms_ext_differentiate);
+    TORCH(ms_ext_torch_written);
+    for (const Watched &watched : watched_) {
+      if (watched.own.current_version() != watched.known) ms_ext_torch_written(watched.torch);
+    }
+    std::vector<TensorMemory> results(inputs_.size());
+    if (!ms_ext_differentiate(pointers(inputs_).data(), wanted, inputs_.size(), pointers(outputs_).data(),
+                              gradients.data(), outputs_.size(), results.data())) {
+      const py::gil_scoped_acquire gil;
+      throw py::error_already_set();
+    }
+    return results;
+  }
+
+ private:
+  static std::vector<PyObject *> pointers(const Objects &objects) {
+    std::vector<PyObject *> list;
+    for (const py::object &object : objects) list.push_back(object.ptr());
+    return list;
+  }
+
+  Objects inputs_, outputs_, watched_objects_;
+  std::vector<Watched> watched_;
+};
+
+// Stands for a call where MindSpore's templates want a type.
+struct ModuleCall;
+
+}  // namespace
+
+namespace mindspore::pynative::autograd {
+
+// A recorded call.
+template <>
+struct CppFunctionNode<ModuleCall> final : public BackwardNode {
+  // Records nothing yet: `record` does.
+  CppFunctionNode(const std::string &name, size_t outputs, std::unique_ptr<Graph> graph, int gpu)
+      : BackwardNode(name, outputs), graph_(std::move(graph)), gpu_(gpu) {}
+
+  // Args: the tensors that have a gradient; the results; the inputs that the module wrote to, which are results too.
+  void record(const TensorPtrList &inputs, TensorPtrList outputs, const TensorPtrList &written) {
+    context_.node_ = weak_from_this();
+    inputs_ = inputs.size();
+    context_.MarkDirty(written);
+    CppFunctionDoGrad(&context_, inputs, &outputs);
+    // That leaves the results in to_save_ too, and they hold this node: a call that is never differentiated would stay.
+    mindspore::runtime::Pipeline::Get().bprop_stage()->Push(
+        std::make_shared<Saved>(std::static_pointer_cast<CppFunctionNode>(shared_from_this())));
+  }
+
+  ValuePtrList CallBackward(const ValuePtrList &gradients) override {
+    std::optional<py::gil_scoped_release> released;  // PyTorch's engine wants it
+    if (PyGILState_Check() != 0) released.emplace();
+    if (graph_ == nullptr) throw std::runtime_error(name() + ": its gradient was already computed");
+    if (GradState::Get().RequiresGrad()) {
+      throw std::runtime_error(name() + ": the gradient of a PyTorch module's gradient is not available");
+    }
+    TensorPtrList given;
+    for (const ValuePtr &gradient : gradients) {
+      if (!gradient->isa<None>()) given.push_back(gradient->cast<TensorPtr>());
+    }
+    const auto place = Place::of(given, gpu_);
+    std::vector<TensorMemory> cotangents;
+    for (const ValuePtr &gradient : gradients) {
+      const bool unused = gradient->isa<None>();
+      cotangents.push_back(unused ? TensorMemory() : Owner::memory_of(gradient->cast<TensorPtr>(), gpu_));
+    }
+    const auto wanted = std::make_unique<bool[]>(inputs_);
+    for (size_t i = 0; i < inputs_; ++i) wanted[i] = context_.NeedsInputGrad(i);
+    const OnStream on_stream(*place);
+    ValuePtrList values;
+    for (const TensorMemory &found : graph_->differentiate(cotangents, wanted.get())) {
+      values.push_back(found.dtype == nullptr ? kNone : ValuePtr(tensor_on(found, place->stream_id())));
+    }
+    return values;
+  }
+
+  void Release() override { graph_.reset(); }
+
+ private:
+  // After MindSpore's task that saves the tensors, on the same thread.
+  class Saved final : public mindspore::runtime::AsyncTask {
+   public:
+    explicit Saved(std::shared_ptr<CppFunctionNode> node)
+        : AsyncTask(mindspore::runtime::kBpropTask), node_(std::move(node)) {}
+    void Run() override { node_->context_.to_save_.clear(); }
+
+   private:
+    std::shared_ptr<CppFunctionNode> node_;
+  };
+
+  std::unique_ptr<Graph> graph_;
+  int gpu_;
+  size_t inputs_ = 0;
+  AutogradContext context_;
+};
+
+}  // namespace mindspore::pynative::autograd
+
+namespace {
+
+using Recorded = mindspore::pynative::autograd::CppFunctionNode<ModuleCall>;
+
+// A parameter or buffer that both frameworks have, on the same memory.
+class Shared {
+ public:
+  Shared(py::object own, py::object torch)
+      : own_(std::move(own)), torch_(std::move(torch)), requires_grad_(::requires_grad(torch_)) {
+    share(tensor());
+  }
+
+  TensorPtr tensor() const { return tensor_of(own_); }
+  const py::object &torch() const { return torch_; }
+  bool requires_grad() const { return requires_grad_; }
+
+  // Follows the framework in which it changed: whose memory is another, or who froze it.
+  void follow(const TensorPtr &tensor, int gpu) {
+    if (data_of(tensor) != data_) {
+      TORCH(ms_ext_torch_set_data);
+      const TensorMemory memory = Owner::memory_of(tensor, gpu);
+      check(ms_ext_torch_set_data(torch_.ptr(), &memory));
+      data_ = memory.data;
+    } else if (address() != data_) {
+      share(tensor);
+    }
+    const auto info = tensor->param_info();
+    if (info->requires_grad() != requires_grad_) {
+      TORCH(ms_ext_torch_set_requires_grad);
+      requires_grad_ = info->requires_grad();
+      check(ms_ext_torch_set_requires_grad(torch_.ptr(), requires_grad_));
+    } else if (::requires_grad(torch_) != requires_grad_) {
+      requires_grad_ = !requires_grad_;
+      own_.attr("requires_grad") = requires_grad_;
+    }
+  }
+
+  // Takes another tensor in the place of PyTorch's.
+  void replace(py::object torch) {
+    torch_ = std::move(torch);
+    share(tensor());
+  }
+
+ private:
+  const void *address() const {
+    TORCH(ms_ext_torch_address);
+    return ms_ext_torch_address(torch_.ptr());
+  }
+
+  // Has MindSpore use PyTorch's memory.
+  void share(const TensorPtr &tensor) {
+    const TensorPtr found = from_torch(torch_);
+    if (found->shape() != tensor->shape() || found->data_type() != tensor->data_type()) {
+      throw py::value_error(own_.attr("name").cast<std::string>() +
+                            ": PyTorch's tensor has another shape or dtype now than MindSpore's Parameter: call "
+                            "bridge.cell again after such a change");
+    }
+    tensor->set_device_address(found->device_address());
+    data_ = data_of(tensor);
+    if (address() == data_) return;
+    TORCH(ms_ext_torch_set_data);  // PyTorch's is not contiguous: MindSpore has a copy, which both use now
+    const TensorMemory memory = Owner::memory_of(tensor, found->device_type() == mindspore::device::DeviceType::kGPU
+                                                             ? static_cast<int>(found->device_address()->device_id())
+                                                             : -1);
+    check(ms_ext_torch_set_data(torch_.ptr(), &memory));
+  }
+
+  py::object own_;
+  py::object torch_;
+  bool requires_grad_;
+  const void *data_ = nullptr;
+};
+
+// A call that is under way.
+struct Call {
+  TensorPtrList inputs;
+  TensorPtrList shared;  // parameters and buffers
+  Objects views;         // PyTorch's tensors on the inputs
+  Objects leaves;        // for each input whose gradient is needed, what its gradient is found at; else null
+  bool records;
+};
+
+// A module as Python calls it.
+class Module {
+ public:
+  explicit Module(std::string name) : name_(std::move(name)) {}
+
+  // Has MindSpore's parameter use the memory of PyTorch's tensor from now on. Returns its position.
+  size_t share(py::object own, py::object torch) {
+    shared_.emplace_back(std::move(own), std::move(torch));
+    return shared_.size() - 1;
+  }
+
+  void replace(size_t position, py::object torch) { shared_.at(position).replace(std::move(torch)); }
+
+  // Args: run([torch.Tensor, ...]), which runs the module and gives the tensors among its results; MindSpore's tensors;
+  // the GPU, or -1. Returns MindSpore's tensors.
+  py::list operator()(const py::function &run, const py::sequence &tensors, int gpu) {
+    Call call;
+    for (const py::handle tensor : tensors) call.inputs.push_back(tensor_of(tensor));
+    for (const Shared &shared : shared_) call.shared.push_back(shared.tensor());
+    const auto place = place_of(call, gpu);
+    for (size_t i = 0; i < shared_.size(); ++i) shared_[i].follow(call.shared[i], gpu);
+    view(&call, gpu);
+    const OnStream on_stream(*place);
+    py::list results;
+    {
+      const Recording recording(call.records);
+      results = run(py::cast(call.views));
+    }
+    py::list own;
+    for (const py::handle result : results) {
+      own.append(py::cast(ms::Tensor(from_torch(result, place->stream_id()))));
+    }
+    finish(call, results, own, gpu);
+    return own;
+  }
+
+ private:
+  static std::shared_ptr<Place> place_of(const Call &call, int gpu) {
+    const py::gil_scoped_release released;
+    TensorPtrList all = call.inputs;
+    all.insert(all.end(), call.shared.begin(), call.shared.end());
+    return Place::of(all, gpu);
+  }
+
+  // Nobody may write to what MindSpore takes for an input of the whole computation, as nobody may in PyTorch.
+  static ms_ext::Gradient needs(const TensorPtr &input) {
+    using mindspore::pynative::autograd::impl::GetUnsafeGradNodeImpl;
+    static mindspore::pynative::autograd::AutogradContext context;
+    if (!context.NeedGrad(input)) return ms_ext::Gradient::kNone;
+    const auto node = GetUnsafeGradNodeImpl(input);
+    return node == nullptr || node->IsLeaf() ? ms_ext::Gradient::kOfLeaf : ms_ext::Gradient::kOfResult;
+  }
+
+  static void view(Call *call, int gpu) {
+    TORCH(ms_ext_to_torch);
+    call->records = mindspore::pynative::GradState::Get().RequiresGrad();
+    for (auto one = call->inputs.begin(); one != call->inputs.end(); ++one) {
+      const TensorPtr &input = *one;
+      const auto first = std::find(call->inputs.begin(), one, input);
+      if (first != one) {  // given twice: one tensor in PyTorch too
+        call->views.push_back(call->views[first - call->inputs.begin()]);
+        call->leaves.emplace_back();
+        continue;
+      }
+      const auto gradient = call->records ? needs(input) : ms_ext::Gradient::kNone;
+      PyObject *leaf = nullptr;
+      const TensorMemory memory = Owner::memory_of(input, gpu);
+      auto found = py::reinterpret_steal<py::object>(ms_ext_to_torch(&memory, gradient, &leaf));
+      check(static_cast<bool>(found));
+      call->views.push_back(std::move(found));
+      call->leaves.push_back(py::reinterpret_steal<py::object>(leaf));
+    }
+  }
+
+  // Records the call, and tells MindSpore which inputs the module wrote to.
+  void finish(const Call &call, const py::list &results, const py::list &own, int gpu) const {
+    TensorPtrList recorded, outputs, written;
+    Objects leaves, roots;
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const bool is_written = version(call.views[i]) != 0;
+      if (is_written) call.inputs[i]->BumpVersion();
+      if (call.leaves[i]) {
+        recorded.push_back(call.inputs[i]);
+        leaves.push_back(call.leaves[i]);
+      }
+      if (!is_written || !requires_grad(call.views[i])) continue;
+      written.push_back(call.inputs[i]);
+      outputs.push_back(call.inputs[i]);
+      roots.push_back(call.views[i]);
+    }
+    if (!call.records) return;
+    for (size_t i = 0; i < shared_.size(); ++i) {
+      if (!shared_[i].requires_grad()) continue;
+      recorded.push_back(call.shared[i]);
+      leaves.push_back(shared_[i].torch());
+    }
+    for (size_t i = 0; i < own.size(); ++i) {
+      if (!requires_grad(results[i])) continue;
+      outputs.push_back(tensor_of(own[i]));
+      roots.push_back(results[i]);
+    }
+    if (roots.empty()) return;
+    auto graph = std::make_unique<Graph>(leaves, roots);
+    for (size_t i = 0; i < outputs.size(); ++i) graph->watch(outputs[i], roots[i]);
+    for (size_t i = 0; i < call.inputs.size(); ++i) graph->watch(call.inputs[i], call.views[i]);
+    for (size_t i = 0; i < shared_.size(); ++i) graph->watch(call.shared[i], shared_[i].torch());
+    auto node = std::make_shared<Recorded>(name_, roots.size(), std::move(graph), gpu);
+    const py::gil_scoped_release released;
+    node->record(recorded, std::move(outputs), written);
+  }
+
+  std::string name_;
+  std::vector<Shared> shared_;
+};
+
+}  // namespace
+
+void define_module(py::module &module) {
+  py::class_<Module>(module, "Module")
+      .def(py::init<std::string>())
+      .def("share", &Module::share)
+      .def("replace", &Module::replace)
+      .def("__call__", &Module::operator());
+}

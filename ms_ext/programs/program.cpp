@@ -1,0 +1,207 @@
+#include "programs/program.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/TensorImpl.h>
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "ms_ext.h"
+
+namespace ms_ext {
+namespace {
+
+template <typename T>
+T take(Arguments &args) {
+  T value{};
+  args >> value;
+  return value;
+}
+
+using Ints = std::vector<int64_t>;
+
+std::string read_file(const std::string &path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error("its program is gone: there is no " + path + "; start the process again");
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// What says of an argument how the program gives it.
+enum Given : char { kDefault = '0', kGiven = '1', kHere = 'h', kOnCpu = 'c' };
+
+Boxed take_argument(Arguments &args, const c10::Argument &argument, char given) {
+  Boxed boxed;
+  if (given == kGiven) {
+    boxed = take_boxed(args, argument);
+    boxed.is_state = false;  // it is written to in its place
+  } else if (given == kHere) {
+    boxed.kind = Boxed::kDevice;
+  } else if (given == kOnCpu) {
+    boxed.value = c10::Device(c10::kCPU);
+  } else {
+    TORCH_CHECK(argument.default_value(), "the argument '", argument.name(), "' of the program's call has no default");
+    boxed.value = *argument.default_value();
+  }
+  return boxed;
+}
+
+// Whether `tensor` has this layout.
+bool has_layout(const at::Tensor &tensor, const Layout &layout) {
+  return tensor.sizes() == at::IntArrayRef(layout.sizes) && tensor.strides() == at::IntArrayRef(layout.strides) &&
+         tensor.storage_offset() == layout.offset;
+}
+
+// All of a tensor's memory as one row of its elements.
+at::Tensor row_of(const at::Tensor &tensor, int64_t elements) {
+  at::Tensor row =
+      at::detail::make_tensor<c10::TensorImpl>(c10::Storage(tensor.storage()), tensor.key_set(), tensor.dtype());
+  row.unsafeGetTensorImpl()->set_sizes_contiguous({elements});
+  return row;
+}
+
+}  // namespace
+
+std::shared_ptr<const Program> Program::load(const std::string &path) {
+  static std::mutex mutex;
+  static auto *const loaded = new std::unordered_map<std::string, std::weak_ptr<const Program>>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::weak_ptr<const Program> &known = (*loaded)[path];
+  std::shared_ptr<const Program> program = known.lock();
+  if (program == nullptr) known = program = std::make_shared<const Program>(Arguments(read_file(path)));
+  return program;
+}
+
+Program::Program(Arguments args)
+    : inputs_(static_cast<size_t>(take<int64_t>(args))), registers_(static_cast<size_t>(take<int64_t>(args))) {
+  for (size_t n = args.list_size(); n > 0; --n) constants_.emplace_back(args);
+  for (size_t n = args.list_size(); n > 0; --n) steps_.emplace_back(args);
+  for (size_t n = args.list_size(); n > 0; --n) {
+    Output output;
+    args >> output.sizes >> output.is_memory;
+    for (size_t layouts = args.list_size(); layouts > 0; --layouts) {
+      const auto reg = static_cast<int>(take<int64_t>(args));
+      auto sizes = take<Ints>(args);
+      auto strides = take<Ints>(args);
+      output.layouts.push_back({reg, std::move(sizes), std::move(strides), take<int64_t>(args)});
+    }
+    outputs_.push_back(std::move(output));
+  }
+  // The tensors of all calls are numbered through; which registers they are comes last.
+  const auto operands = take<Ints>(args);
+  for (Step &step : steps_) {
+    for (Boxed &argument : step.arguments) {
+      for (auto &tensor : argument.tensors) {
+        if (tensor && tensor->index >= 0) tensor->index = static_cast<int>(operands.at(tensor->index));
+      }
+    }
+  }
+}
+
+Program::Constant::Constant(Arguments &args) {
+  const auto dtype = take<c10::ScalarType>(args);
+  tensor = at::empty(take<Ints>(args), dtype);
+  on_host = take<bool>(args);
+  const auto bytes = take<std::string>(args);
+  TORCH_CHECK(bytes.size() == tensor.nbytes(), "a constant of the program has ", bytes.size(), " bytes");
+  std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+}
+
+at::Tensor Program::Constant::on(c10::Device device) const {
+  if (on_host || device.is_cpu()) return tensor;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (!moved.defined() || moved.device() != device) moved = tensor.to(device);
+  return moved;
+}
+
+Program::Step::Step(Arguments &args) : op(find_operator(take<std::string>(args))) {
+  const auto given = take<std::string>(args);
+  const auto &schema = op.schema().arguments();
+  TORCH_CHECK(given.size() == schema.size(), "PyTorch has changed the arguments of ", op.schema().name());
+  for (size_t i = 0; i < schema.size(); ++i) arguments.push_back(take_argument(args, schema[i], given[i]));
+  args >> results >> last >> donated >> outputs;
+}
+
+std::vector<at::Tensor> Program::results_of(c10::ArrayRef<c10::IValue> stack) {
+  std::vector<at::Tensor> results;
+  for (const c10::IValue &value : stack) {
+    if (value.isTensor()) {
+      results.push_back(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (const at::Tensor &tensor : value.toTensorList()) results.push_back(tensor);
+    } else if (value.isNone()) {
+      results.emplace_back();
+    }
+  }
+  return results;
+}
+
+void Program::run_step(const Step &step, std::vector<at::Tensor> &registers, Call &c) const {
+  torch::jit::Stack stack;
+  stack.reserve(step.arguments.size());
+  for (const Boxed &argument : step.arguments) stack.push_back(argument.fill(registers, c.device()));
+  std::vector<at::Tensor> results;
+  if (step.donated.empty()) {
+    step.op.callBoxed(stack);
+    results = results_of(stack);
+  } else {
+    std::vector<at::Tensor> outputs, given;
+    for (const int64_t output : step.outputs) outputs.push_back(c.out(static_cast<size_t>(output)));
+    Donation donation(outputs, step.turns);
+    step.op.callBoxed(stack);
+    results = results_of(stack);
+    for (const int64_t result : step.donated) given.push_back(results.at(static_cast<size_t>(result)));
+    donation.end(given);
+  }
+  TORCH_CHECK(results.size() == step.results.size(), step.op.schema().name(), " gave ", results.size(),
+              " results, but ", step.results.size(), " when it was captured");
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (step.results[i] >= 0) registers[static_cast<size_t>(step.results[i])] = std::move(results[i]);
+  }
+  for (const int64_t last : step.last) registers[static_cast<size_t>(last)].reset();
+}
+
+// Where kernels laid tensors out as when the program was captured, this is the memory itself.
+at::Tensor Program::memory_of(const Output &output, const std::vector<at::Tensor> &registers, const at::Tensor &like) {
+  bool as_captured = true;
+  for (const Layout &layout : output.layouts) {
+    const at::Tensor &tensor = registers[static_cast<size_t>(layout.reg)];
+    as_captured = as_captured && has_layout(tensor, layout) &&
+                  tensor.is_alias_of(registers[static_cast<size_t>(output.layouts[0].reg)]);
+  }
+  const at::Tensor &first = registers[static_cast<size_t>(output.layouts[0].reg)];
+  const bool whole = first.storage().nbytes() == like.nbytes() && !first.is_conj() && !first.is_neg();
+  if (as_captured && whole) return row_of(first, like.numel());
+  at::Tensor row = at::empty(like.sizes(), like.options());
+  for (const Layout &layout : output.layouts) {
+    row.as_strided(layout.sizes, layout.strides, layout.offset).copy_(registers[static_cast<size_t>(layout.reg)]);
+  }
+  return row;
+}
+
+Shapes Program::shapes() const {
+  Shapes shapes;
+  for (const Output &output : outputs_) shapes.push_back(output.sizes);
+  return shapes;
+}
+
+void Program::run(Call &c) const {
+  std::vector<at::Tensor> registers(registers_);
+  const auto inputs = c.inputs();
+  std::copy(inputs.begin(), inputs.end(), registers.begin());
+  for (size_t i = 0; i < constants_.size(); ++i) registers[inputs_ + i] = constants_[i].on(c.device());
+  for (const Step &step : steps_) run_step(step, registers, c);
+  std::vector<at::Tensor> results;
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const Output &output = outputs_[i];
+    results.push_back(output.is_memory ? memory_of(output, registers, c.out(i))
+                                       : registers[static_cast<size_t>(output.layouts[0].reg)]);
+  }
+  registers.clear();
+  c.place(std::move(results));
+}
+
+}  // namespace ms_ext

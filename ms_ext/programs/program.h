@@ -1,0 +1,79 @@
+// A program: many ATen calls, captured from PyTorch, as one kernel. bridge/programs/text.py writes it.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "boxed.h"
+#include "donation.h"
+#include "shim.h"
+
+namespace ms_ext {
+
+// A tensor's place in memory that is passed whole.
+struct Layout {
+  int reg;
+  std::vector<int64_t> sizes, strides;
+  int64_t offset;
+};
+
+class Program {
+ public:
+  // Reads the program in a file; kernels with the same file share it.
+  static std::shared_ptr<const Program> load(const std::string &path);
+
+  explicit Program(Arguments args);
+
+  // Makes the calls in order, on the inputs of `c`, and brings the results to its outputs.
+  void run(Call &c) const;
+
+  int inputs() const { return static_cast<int>(inputs_); }
+
+  // Those of the results.
+  Shapes shapes() const;
+
+ private:
+  // One ATen call. Registers hold the tensors.
+  struct Step {
+    explicit Step(Arguments &args);
+    c10::OperatorHandle op;
+    std::vector<Boxed> arguments;
+    std::vector<int64_t> results;  // a register for each tensor; -1 if nobody uses it
+    std::vector<int64_t> last;     // the registers that no later step uses
+    std::vector<int64_t> donated;  // of the results that are to be allocated in an output's memory
+    std::vector<int64_t> outputs;  // these outputs
+    mutable Turns turns;
+  };
+
+  // A result of the program: a tensor, row by row, or memory with the tensors that lie in it.
+  struct Output {
+    std::vector<int64_t> sizes;
+    bool is_memory = false;
+    std::vector<Layout> layouts;
+  };
+
+  static std::vector<at::Tensor> results_of(c10::ArrayRef<c10::IValue> stack);
+  void run_step(const Step &step, std::vector<at::Tensor> &registers, Call &c) const;
+  static at::Tensor memory_of(const Output &output, const std::vector<at::Tensor> &registers, const at::Tensor &like);
+
+  size_t inputs_ = 0;
+  size_t registers_ = 0;
+  // The registers after the inputs.
+  struct Constant {
+    explicit Constant(Arguments &args);
+    at::Tensor on(c10::Device device) const;
+    at::Tensor tensor;
+    bool on_host;  // whatever the device is
+    mutable std::mutex mutex;
+    mutable at::Tensor moved;
+  };
+
+  std::deque<Constant> constants_;
+  std::deque<Step> steps_;
+  std::vector<Output> outputs_;
+};
+
+}  // namespace ms_ext

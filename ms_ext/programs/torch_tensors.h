@@ -1,0 +1,64 @@
+// PyTorch's tensors and autograd graphs, for code that is compiled with MindSpore's headers and string ABI: C types
+// only.
+//
+// These functions are in libms_ext_python.so. They are called with the GIL unless they say otherwise, and those that
+// can fail set Python's error, in PyTorch's words, and return nothing.
+#pragma once
+
+#include <Python.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ms_ext {
+
+// The memory of a tensor of either framework. Whoever is given one owns it, and calls `release` when it is done.
+struct TensorMemory {
+  void *data = nullptr;
+  const int64_t *shape = nullptr;    // lives as long as the owner
+  const int64_t *strides = nullptr;  // null if contiguous
+  size_t ndim = 0;
+  const char *dtype = nullptr;  // null if there is no tensor
+  int gpu = -1;                 // its index; -1 for the host
+  void *owner = nullptr;
+  void (*release)(void *owner) = nullptr;
+};
+
+// What PyTorch is to take a tensor for: one without gradient, a leaf, or a result, which may be written to.
+enum class Gradient { kNone, kOfLeaf, kOfResult };
+
+}  // namespace ms_ext
+
+extern "C" {
+
+// A torch.Tensor on that memory, or null. If it has a gradient, `leaf` is set to the tensor at which that is found.
+PyObject *ms_ext_to_torch(const ms_ext::TensorMemory *memory, ms_ext::Gradient gradient, PyObject **leaf);
+
+// The memory of a torch.Tensor; of a contiguous copy if it is not contiguous.
+bool ms_ext_from_torch(PyObject *tensor, ms_ext::TensorMemory *memory);
+
+const void *ms_ext_torch_address(PyObject *tensor);
+bool ms_ext_torch_requires_grad(PyObject *tensor);
+
+// How often the tensor was written to.
+uint32_t ms_ext_torch_version(PyObject *tensor);
+
+// Says that the tensor was written to, past PyTorch.
+void ms_ext_torch_written(PyObject *tensor);
+
+// Makes a torch.Tensor, such as a parameter, use that memory.
+bool ms_ext_torch_set_data(PyObject *tensor, const ms_ext::TensorMemory *memory);
+
+bool ms_ext_torch_set_requires_grad(PyObject *tensor, bool requires_grad);
+
+// Whether PyTorch records on this thread from now on; returns whether it did.
+bool ms_ext_torch_record(bool enabled);
+
+// The gradients of the wanted inputs, from those of the outputs, of which some may be missing. Called without the GIL.
+// `results` has a place for each input; it stays without tensor where the outputs do not depend on the input. PyTorch
+// frees what it saved, as it goes.
+bool ms_ext_differentiate(PyObject *const *inputs, const bool *wanted, size_t input_count, PyObject *const *outputs,
+                          const ms_ext::TensorMemory *output_gradients, size_t output_count,
+                          ms_ext::TensorMemory *results);
+
+}  // extern "C"

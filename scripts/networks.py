@@ -1,0 +1,372 @@
+"""Runs whole networks by bridge.cell beside PyTorch: three training steps, every result, gradient and buffer compared.
+
+    python scripts/networks.py                   # all, in PyNative mode
+    python scripts/networks.py resnet llama      # those with one of these in their names
+
+The networks are torchvision's, timm's, transformers' and PyTorch Geometric's, small and with random weights:
+
+    pip install torchvision timm transformers torch-geometric
+
+A result or gradient is equal if its bits are. After each step both sides take `weight - 0.01 * gradient`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import importlib.util
+import pathlib
+import re
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import torch
+
+import bridge
+from bridge.programs.tree import Tree
+
+STEPS = 3
+LIMIT = 180  # seconds that one network may take
+
+Make = Callable[[], tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]]
+
+
+@dataclasses.dataclass
+class Network:
+    """A module and what it is called with: arrays, nested as the module takes them."""
+
+    name: str
+    make: Make
+
+
+def image(size: int = 64, batch: int = 2) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((batch, 3, size, size)).astype(np.float32)
+
+
+def tokens(length: int = 12, batch: int = 2, words: int = 90) -> np.ndarray:
+    return np.random.default_rng(0).integers(5, words, (batch, length))
+
+
+def define_torchvisions_operators() -> None:
+    """torchvision cannot be imported without its kernels, which its CUDA wheels do not load beside a CPU build of
+    PyTorch. No network here calls them."""
+    package = importlib.util.find_spec("torchvision")
+    if package is None or package.origin is None or torch.version.cuda is not None:
+        return
+    source = pathlib.Path(package.origin).with_name("_meta_registrations.py").read_text()
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in sorted(set(re.findall(r"""["'](?:torchvision::)?(_?[a-z0-9_]+)["']\)\n\s*def """, source))):
+        library.define(f"{name}(Tensor x) -> Tensor")
+    KEPT.append(library)
+
+
+KEPT: list[Any] = []  # a library of operators lasts as long as its object
+
+TORCHVISION = (
+    "alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "mnasnet0_5", "mobilenet_v2", "mobilenet_v3_small",
+    "regnet_y_400mf", "resnet18", "resnext50_32x4d", "shufflenet_v2_x0_5", "squeezenet1_1", "swin_t", "vgg11_bn",
+)  # fmt: skip
+TORCHVISION_OTHERS = {
+    "googlenet": ({"aux_logits": True, "init_weights": False}, 96),
+    "segmentation.lraspp_mobilenet_v3_large": ({"weights_backbone": None}, 64),
+    "segmentation.deeplabv3_mobilenet_v3_large": ({"weights_backbone": None, "aux_loss": True}, 64),
+}
+
+
+def torchvision_networks() -> Iterator[Network]:
+    import torchvision
+
+    def classifier(name: str) -> Make:
+        return lambda: (getattr(torchvision.models, name)(num_classes=10), (image(),), {})
+
+    def other(name: str, options: dict[str, Any], size: int) -> Make:
+        package, _, function = f"models.{name}".rpartition(".")
+        models = sys.modules[f"torchvision.{package}"]
+        return lambda: (getattr(models, function)(weights=None, num_classes=7, **options), (image(size),), {})
+
+    def retinanet() -> Any:
+        model = torchvision.models.detection.retinanet_resnet50_fpn(
+            weights=None, weights_backbone=None, num_classes=4, min_size=64, max_size=64
+        )
+        boxes = np.array([[4.0, 4.0, 40.0, 50.0]], np.float32)
+        return model, ([image()[0]], [{"boxes": boxes, "labels": np.array([1])}]), {}
+
+    def r3d() -> Any:
+        clip = np.random.default_rng(0).standard_normal((1, 3, 4, 32, 32)).astype(np.float32)
+        return torchvision.models.video.r3d_18(num_classes=5), (clip,), {}
+
+    for name in TORCHVISION:
+        yield Network(f"torchvision {name}", classifier(name))
+    for name, (options, size) in TORCHVISION_OTHERS.items():
+        yield Network(f"torchvision {name}", other(name, options, size))
+    yield Network("torchvision detection.retinanet", retinanet)
+    yield Network("torchvision video.r3d_18", r3d)
+
+
+TIMM = (
+    "coat_lite_tiny", "convit_tiny", "convnext_atto", "crossvit_tiny_240", "cs3darknet_s", "dla34", "dpn48b", "edgenext_xx_small",
+    "efficientvit_b0", "ese_vovnet19b_dw", "fastvit_t8", "ghostnet_100", "hardcorenas_a", "lcnet_050", "levit_128s",
+    "mobileone_s0", "mobilevit_xxs", "poolformer_s12", "pvt_v2_b0", "repvgg_a0", "resmlp_12_224", "resnest14d", "rexnet_100",
+    "seresnext26d_32x4d", "shvit_s1", "skresnet18", "tinynet_e", "tiny_vit_5m_224", "vit_tiny_patch16_224", "xcit_nano_12_p16_224",
+)  # fmt: skip
+TIMM_SIZES = {"crossvit_tiny_240": 240, "tiny_vit_5m_224": 224, "levit_128s": 224, "convit_tiny": 224, "coat_lite_tiny": 224,
+              "resmlp_12_224": 224, "vit_tiny_patch16_224": 224, "xcit_nano_12_p16_224": 224}  # fmt: skip
+
+
+def timm_networks() -> Iterator[Network]:
+    import timm
+
+    def make(name: str) -> Make:
+        def model() -> Any:
+            options = {"drop_path_rate": 0.1} if name in ("convnext_atto", "pvt_v2_b0", "vit_tiny_patch16_224") else {}
+            return timm.create_model(name, num_classes=10, **options), (image(TIMM_SIZES.get(name, 64)),), {}
+
+        return model
+
+    for name in TIMM:
+        yield Network(f"timm {name}", make(name))
+
+
+SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
+         "max_position_embeddings": 64}  # fmt: skip
+DECODER = {**SMALL, "num_key_value_heads": 2, "use_cache": False}
+# The prefix of config and model, the model's suffix, and what the configuration has.
+TRANSFORMERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Albert": ("ForMaskedLM", {**SMALL, "embedding_size": 16}),
+    "Bert": ("ForMaskedLM", SMALL),
+    "Bloom": ("ForCausalLM", {"vocab_size": 99, "hidden_size": 32, "n_layer": 2, "n_head": 4, "use_cache": False}),
+    "DebertaV2": ("ForMaskedLM", {**SMALL, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}),
+    "DistilBert": ("ForMaskedLM", {"vocab_size": 99, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48}),
+    "Electra": ("ForMaskedLM", {**SMALL, "embedding_size": 16}),
+    "FNet": ("ForMaskedLM", SMALL),
+    "Gemma": ("ForCausalLM", {**DECODER, "head_dim": 8}),
+    "GPT2": ("LMHeadModel", {"vocab_size": 99, "n_embd": 32, "n_layer": 2, "n_head": 4, "use_cache": False}),
+    "GPTNeoX": ("ForCausalLM", {**SMALL, "use_cache": False}),
+    "Llama": ("ForCausalLM", DECODER),
+    "Mamba": ("ForCausalLM", {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "use_cache": False}),
+    "Mistral": ("ForCausalLM", DECODER),
+    "Mixtral": ("ForCausalLM", {**DECODER, "num_local_experts": 4}),
+    "OPT": ("ForCausalLM", {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 48,
+                            "word_embed_proj_dim": 32, "use_cache": False}),
+    "Phi": ("ForCausalLM", {**SMALL, "use_cache": False}),
+    "Qwen2": ("ForCausalLM", DECODER),
+    "Roberta": ("ForMaskedLM", SMALL),
+}  # fmt: skip
+
+
+def transformers_networks() -> Iterator[Network]:
+    import transformers
+
+    def make(prefix: str, suffix: str, options: dict[str, Any]) -> Make:
+        def model() -> Any:
+            config = getattr(transformers, f"{prefix}Config")(**options, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+            module = getattr(transformers, prefix + suffix)(config)
+            return module, (), {"input_ids": tokens(), "labels": tokens()}
+
+        return model
+
+    def t5() -> Any:
+        config = transformers.T5Config(vocab_size=99, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, use_cache=False,
+                                       decoder_start_token_id=0)  # fmt: skip
+        return transformers.T5ForConditionalGeneration(config), (), {"input_ids": tokens(), "labels": tokens(7)}
+
+    def clip() -> Any:
+        text = {**SMALL, "eos_token_id": 98}
+        vision = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
+                  "image_size": 32, "patch_size": 8}  # fmt: skip
+        config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=16)
+        return transformers.CLIPModel(config), (), {"input_ids": tokens(), "pixel_values": image(32)}
+
+    def vit() -> Any:
+        config = transformers.ViTConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+                                        image_size=32, patch_size=8)  # fmt: skip
+        return transformers.ViTForImageClassification(config), (image(32),), {}
+
+    def segformer() -> Any:
+        config = transformers.SegformerConfig(hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1], decoder_hidden_size=16)
+        return transformers.SegformerForSemanticSegmentation(config), (image(),), {}
+
+    for prefix, (suffix, options) in TRANSFORMERS.items():
+        yield Network(f"transformers {prefix}", make(prefix, suffix, options))
+    for name, function in (("T5", t5), ("CLIP", clip), ("ViT", vit), ("Segformer", segformer)):
+        yield Network(f"transformers {name}", function)
+
+
+def geometric_networks() -> Iterator[Network]:
+    from torch_geometric.nn import models
+
+    random = np.random.default_rng(0)
+    nodes, edges = random.standard_normal((20, 8)).astype(np.float32), random.integers(0, 20, (2, 60))
+
+    def make(name: str) -> Make:
+        return lambda: (getattr(models, name)(8, 16, num_layers=2, out_channels=4, dropout=0.2), (nodes, edges), {})
+
+    for name in ("GCN", "GraphSAGE", "GAT", "GIN"):
+        yield Network(f"torch_geometric {name}", make(name))
+
+
+class Complex(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(8, 5, dtype=torch.complex64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.irfft(torch.fft.rfft(x) * self.weight, n=8)
+
+
+def own_networks() -> Iterator[Network]:
+    sequence = np.random.default_rng(0).standard_normal((5, 3, 6)).astype(np.float32)
+    signals = np.random.default_rng(0).standard_normal((2, 8, 8)).astype(np.float32)
+    for name in ("RNN", "GRU", "LSTM"):
+        kind = getattr(torch.nn, name)
+        yield Network(
+            f"torch {name}", lambda kind=kind: (kind(6, 7, 2, dropout=0.3, bidirectional=True), (sequence,), {})
+        )
+    yield Network(
+        "torch Transformer",
+        lambda: (torch.nn.Transformer(16, 4, 1, 1, 32), (np.tile(sequence, (1, 1, 3))[..., :16],) * 2, {}),
+    )
+    yield Network("own complex numbers", lambda: (Complex(), (signals,), {}))
+
+
+SOURCES = (own_networks, torchvision_networks, timm_networks, transformers_networks, geometric_networks)
+
+
+def mapped(value: Any, function: Callable[[np.ndarray], Any]) -> Any:
+    """Nested arrays as a framework's tensors."""
+    tree = Tree(value, np.ndarray, lambda leaf: leaf)
+    return tree.with_tensors([function(array) for array in tree.tensors])
+
+
+def found_in(value: Any, tensor_type: type) -> list[Any]:
+    return Tree(value, tensor_type, lambda leaf: leaf).tensors
+
+
+def difference(own: ms.Tensor, expected: torch.Tensor | None) -> float:
+    """0 if the bits are equal; otherwise the largest difference, relative to the largest number."""
+    a = own.asnumpy()
+    b = np.zeros_like(a) if expected is None else expected.detach().resolve_conj().numpy()
+    if a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"):
+        return 0.0
+    if a.shape != b.shape:
+        return float("inf")
+    return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30))
+
+
+@dataclasses.dataclass
+class Verdict:
+    """How a network compares: differences of results, gradients and state over all steps; or an error."""
+
+    results: list[float] = dataclasses.field(default_factory=list)
+    gradients: list[float] = dataclasses.field(default_factory=list)
+    state: list[float] = dataclasses.field(default_factory=list)
+    error: str = ""
+
+    @property
+    def all(self) -> list[float]:
+        return self.results + self.gradients + self.state
+
+    def __str__(self) -> str:
+        if self.error:
+            return f"ERROR {self.error}"
+        parts = (f"{sum(d == 0 for d in part)}/{len(part)}" for part in (self.results, self.gradients, self.state))
+        return "  ".join(f"{part:>9}" for part in parts) + (f"  {max(self.all):.1e}" if any(self.all) else "")
+
+
+def compare(network: Network) -> Verdict:
+    """Train the network in both frameworks."""
+    torch.manual_seed(0)
+    module, args, kwargs = network.make()
+    module.train()
+    reference = copy.deepcopy(module)
+    cell = bridge.cell(module)
+    verdict = Verdict()
+    for seed in range(STEPS):
+        step(verdict, seed, reference, cell, (args, kwargs))
+    expected = reference.state_dict()
+    for name, parameter in cell.parameters_dict().items():
+        verdict.state.append(difference(parameter, expected[name]))
+    return verdict
+
+
+def step(verdict: Verdict, seed: int, reference: torch.nn.Module, cell: Any, inputs: Any) -> None:
+    arrays = [array for array in found_in(inputs, np.ndarray) if array.dtype == np.float32]
+    floats = {id(array): torch.tensor(array, requires_grad=True) for array in arrays}
+    args, kwargs = mapped(inputs, lambda array: floats.get(id(array), torch.tensor(array)))
+    torch.manual_seed(seed)
+    results = found_in(reference(*args, **kwargs), torch.Tensor)
+    roots = [one for one in results if one.requires_grad]
+    weights = [one for one in reference.parameters() if one.requires_grad]
+    expected = torch.autograd.grad(
+        roots, [*floats.values(), *weights], [torch.ones_like(one) for one in roots], allow_unused=True
+    )
+
+    values: list[Any] = []
+
+    def run(*tensors: ms.Tensor) -> Any:
+        given = dict(zip((id(array) for array in floats_of), tensors, strict=True))
+        args, kwargs = mapped(inputs, lambda array: given.get(id(array), ms.Tensor(array)))
+        values[:] = found_in(cell(*args, **kwargs), ms.Tensor)
+        return tuple(value for value, one in zip(values, results, strict=True) if one.requires_grad)
+
+    floats_of = list({id(array): array for array in arrays}.values())
+    bridge.manual_seed(seed)
+    positions = tuple(range(len(floats_of))) or None
+    parameters = cell.trainable_params()
+    _, found = ms.value_and_grad(run, positions, parameters)(*map(ms.Tensor, floats_of))
+    of_inputs, of_weights = found if positions else ((), found)
+    of_inputs = of_inputs if isinstance(of_inputs, (tuple, list)) else (of_inputs,)
+    verdict.results += [difference(own, one) for own, one in zip(values, results, strict=True)]
+    verdict.gradients += [difference(own, one) for own, one in zip((*of_inputs, *of_weights), expected, strict=True)]
+    with torch.no_grad():
+        for weight, gradient in zip(weights, expected[len(floats) :], strict=True):
+            if gradient is not None:
+                weight.sub_(0.01 * gradient)
+    for parameter, gradient in zip(parameters, of_weights, strict=True):
+        parameter.set_data(ms.Tensor(parameter.asnumpy() - np.float32(0.01) * gradient.asnumpy()))
+
+
+def with_limit(network: Network) -> Verdict:
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"more than {LIMIT} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(LIMIT)
+    try:
+        return compare(network)
+    except Exception as error:
+        return Verdict(error=f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}")
+    finally:
+        signal.alarm(0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="run the networks with one of these in their names")
+    names = parser.parse_args().names
+    warnings.filterwarnings("ignore")
+    define_torchvisions_operators()
+    verdicts = []
+    print(f"{'network':45} {'results':>9}  {'gradients':>9}  {'state':>9}  largest relative difference")
+    for source in SOURCES:
+        for network in source():
+            if names and not any(name.lower() in network.name.lower() for name in names):
+                continue
+            begin = time.perf_counter()
+            verdicts.append(with_limit(network))
+            print(f"{network.name:45} {verdicts[-1]}  ({time.perf_counter() - begin:.0f} s)", flush=True)
+    ran = [verdict for verdict in verdicts if not verdict.error]
+    equal = sum(not any(verdict.all) for verdict in ran)
+    print(f"{len(ran)} of {len(verdicts)} networks ran; {equal} of them with every bit equal")
+    return int(equal < len(verdicts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,590 @@
+"""bridge.cell in PyNative mode: PyTorch's bits for results, gradients and buffers, and the manners of a Cell."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import gc
+import pathlib
+import pickle
+import threading
+import traceback
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from mindspore import nn, ops
+from torch.nn import functional as F
+
+import bridge
+from bridge.op import devices
+
+Module = torch.nn.Module
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def device() -> str:
+    return devices.torch_name(devices.target())
+
+
+def equal(own: ms.Tensor, expected: torch.Tensor) -> bool:
+    return np.array_equal(own.asnumpy(), expected.detach().cpu().numpy(), equal_nan=True)
+
+
+def mlp() -> Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
+
+
+class Convolutional(Module):
+    """Batch norm, dropout and writes in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = torch.nn.Conv2d(3, 4, 3, bias=False)
+        self.norm = torch.nn.BatchNorm2d(4)
+        self.head = torch.nn.Linear(4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.relu(self.norm(self.conv(x)), inplace=True)
+        return self.head(F.dropout(y.mean((2, 3)), 0.3, self.training))
+
+
+class Attention(Module):
+    """Views, a tied weight, integers, masks and complex numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = torch.nn.Embedding(11, 8)
+        self.qkv = torch.nn.Linear(8, 24)
+        self.out = torch.nn.Linear(8, 11, bias=False)
+        self.out.weight = self.embedding.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(tokens)
+        q, k, v = self.qkv(x).view(*tokens.shape, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        x = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        return self.out(x + torch.fft.fft(x).real)
+
+
+class Recurrent(Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.lstm = torch.nn.LSTM(6, 5, num_layers=2, bidirectional=True)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.lstm(x)
+
+
+class WithControlFlow(Module):
+    """A branch and a loop that depend on data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((4,), 0.9))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        while x.abs().max() > 0.5:
+            x = x * self.weight
+        return x if x.sum() > 0 else -x
+
+
+NETWORKS = [
+    pytest.param(mlp, (numbers(3, 6),), id="mlp"),
+    pytest.param(Convolutional, (numbers(2, 3, 8, 8),), id="convolutional"),
+    pytest.param(Attention, (np.arange(12).reshape(2, 6) % 11,), id="attention"),
+    pytest.param(Recurrent, (numbers(4, 2, 6),), id="recurrent"),
+    pytest.param(WithControlFlow, (numbers(3, 4),), id="control flow"),
+    pytest.param(lambda: torch.nn.Bilinear(3, 4, 2), (numbers(5, 3), numbers(5, 4)), id="two inputs"),
+]
+
+
+def loss_of(value: Any) -> Any:
+    """Of either framework's tensors, by operations that both do alike."""
+    tensors = value if isinstance(value, (tuple, list)) else [value]
+    return [one for item in tensors for one in (loss_of(item) if isinstance(item, (tuple, list)) else [item])]
+
+
+class Compared:
+    """A module in both frameworks."""
+
+    def __init__(self, module: Module) -> None:
+        self.reference = copy.deepcopy(module).to(device())
+        self.cell = bridge.cell(module)
+        self.weights = [one for one in self.reference.parameters() if one.requires_grad]
+
+    def step(self, *arrays: np.ndarray) -> None:
+        """Compare results, gradients of every float input and parameter, and what the module keeps."""
+        floats = tuple(i for i, array in enumerate(arrays) if array.dtype == np.float32)
+        inputs = [torch.tensor(array, device=device()) for array in arrays]
+        for i in floats:
+            inputs[i].requires_grad_()
+        torch.manual_seed(1)
+        expected = loss_of(self.reference(*inputs))
+        wanted = [*(inputs[i] for i in floats), *self.weights]
+        gradients = torch.autograd.grad(expected, wanted, [torch.ones_like(one) for one in expected])
+
+        bridge.manual_seed(1)
+        run = ms.value_and_grad(lambda *x: tuple(loss_of(self.cell(*x))), floats or None, self.cell.trainable_params())
+        values, found = run(*map(ms.Tensor, arrays))
+        of_inputs, of_weights = found if floats else ((), found)
+        of_inputs = of_inputs if isinstance(of_inputs, tuple) else (of_inputs,)
+        assert [equal(*pair) for pair in zip(values, expected, strict=True)] == [True] * len(values)
+        pairs = list(zip((*of_inputs, *of_weights), gradients, strict=True))
+        assert [equal(*pair) for pair in pairs] == [True] * len(pairs)
+        self.check_state()
+
+    def check_state(self) -> None:
+        state = self.reference.state_dict()
+        for name, parameter in self.cell.parameters_dict().items():
+            assert equal(parameter, state[name]), name
+
+    def train(self, steps: int, *arrays: np.ndarray) -> None:
+        for _ in range(steps):
+            self.step(*arrays)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("make", "arrays"), NETWORKS)
+def test_networks(make: Callable[[], Module], arrays: tuple[np.ndarray, ...], training: bool) -> None:
+    Compared(make().train(training)).train(3, *arrays)
+
+
+@pytest.mark.parametrize(("make", "arrays"), NETWORKS)
+def test_forward_without_gradient(make: Callable[[], Module], arrays: tuple[np.ndarray, ...]) -> None:
+    both = Compared(make().eval())
+    with torch.no_grad():
+        expected = loss_of(both.reference(*(torch.tensor(array, device=device()) for array in arrays)))
+    found = loss_of(both.cell(*map(ms.Tensor, arrays)))
+    assert all(map(equal, found, expected))
+
+
+def test_nothing_is_recorded_without_gradient() -> None:
+    class Asks(Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            flags.append(torch.is_grad_enabled())
+            return x * 2
+
+    flags: list[bool] = []
+    cell = bridge.cell(Asks())
+    x = ms.Tensor(numbers(3))
+    cell(x)
+    ms.grad(lambda x: cell(x).sum())(x)
+    assert flags == [False, True]
+    assert torch.is_grad_enabled()
+
+
+def test_names_and_ties_are_pytorchs() -> None:
+    module = Attention()
+    cell = bridge.cell(module)
+    assert [one.name for one in cell.get_parameters()] == [name for name, _ in module.named_parameters()]
+    assert "out.weight" not in cell.parameters_dict()
+    outer = nn.SequentialCell(cell)
+    assert next(outer.get_parameters()).name == "0.embedding.weight"
+
+
+@dataclasses.dataclass
+class Output:
+    value: Any
+    extra: Any = None
+
+
+def test_nested_arguments_and_results() -> None:
+    class Nested(Module):
+        def forward(self, pair: Any, *, options: dict[str, Any], scale: float, nothing: None, dtype: Any) -> Any:
+            a, b = pair
+            assert nothing is None and dtype is torch.float32
+            return {"sum": a + b, "list": [a * scale, None, 3], "also": (options["x"], "text"), "dtype": dtype}
+
+    cell = bridge.cell(Nested())
+    a, b, x = (ms.Tensor(numbers(2, i)) for i in (3, 3, 4))
+    found = cell((a, b), options={"x": x}, scale=0.5, nothing=None, dtype=ms.float32)
+    assert list(found) == ["sum", "list", "also", "dtype"]
+    assert np.array_equal(found["sum"].asnumpy(), a.asnumpy() + b.asnumpy())
+    assert np.array_equal(found["list"][0].asnumpy(), a.asnumpy() * np.float32(0.5))
+    assert found["list"][1:] == [None, 3] and found["also"][1] == "text" and found["dtype"] == ms.float32
+
+    def loss(a: ms.Tensor, b: ms.Tensor) -> ms.Tensor:
+        return cell((a, b), options={"x": x}, scale=0.5, nothing=None, dtype=ms.float32)["list"][0].sum()
+
+    gradients = ms.grad(loss, (0, 1))(a, b)
+    assert np.array_equal(gradients[0].asnumpy(), np.full((2, 3), 0.5, np.float32))
+    assert not gradients[1].asnumpy().any()
+
+
+def test_a_dataclass_is_a_result() -> None:
+    class Gives(Module):
+        def forward(self, x: torch.Tensor) -> Output:
+            return Output(x * 2)
+
+    found = bridge.cell(Gives())(ms.Tensor(numbers(3)))
+    assert isinstance(found, Output) and found.extra is None
+    assert np.array_equal(found.value.asnumpy(), numbers(3) * 2)
+
+
+def test_frozen_parameters_in_both_frameworks() -> None:
+    module = mlp()
+    module[0].weight.requires_grad_(False)
+    both = Compared(module)
+    assert [one.name for one in both.cell.trainable_params()] == ["0.bias", "2.weight", "2.bias"]
+    both.step(numbers(3, 6))
+    both.cell.parameters_dict()["0.bias"].requires_grad = False
+    both.reference[0].bias.requires_grad_(False)
+    both.weights = both.weights[1:]
+    both.step(numbers(3, 6))
+    assert not module[0].bias.requires_grad
+    module[0].weight.requires_grad_(True)
+    both.cell(ms.Tensor(numbers(3, 6)))
+    assert both.cell.parameters_dict()["0.weight"].requires_grad
+
+
+def test_only_what_is_asked_for_is_computed() -> None:
+    class Counts(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return x * weight
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+            asked.append(tuple(ctx.needs_input_grad))
+            return gradient, gradient
+
+    class Counting(Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return Counts.apply(x, self.first)
+
+    asked: list[Any] = []
+    cell = bridge.cell(Counting())
+    x = ms.Tensor(numbers(3))
+    ms.grad(lambda x: ops.stop_gradient(cell(x)).sum() + x.sum())(x)
+    assert asked == []  # nothing of the module
+    ms.grad(lambda x: cell(ops.stop_gradient(x)).sum(), None, cell.trainable_params())(x)
+    assert asked == [(False, True)]
+
+
+def test_mode_follows_the_cells_around() -> None:
+    module = Convolutional().eval()
+    cell = bridge.cell(module)
+    assert not cell.training
+    outer = nn.SequentialCell(cell, nn.ReLU())
+    outer.set_train()
+    assert module.training and module.norm.training
+    outer.set_train(False)
+    assert not module.norm.training
+
+
+def test_an_optimizer_of_mindspores_trains_it() -> None:
+    module = mlp()
+    cell = bridge.cell(module)
+    step = nn.TrainOneStepCell(nn.WithLossCell(cell, nn.MSELoss()), nn.Adam(cell.trainable_params(), 1e-2)).set_train()
+    x, y = ms.Tensor(numbers(3, 6)), ms.Tensor(numbers(3, 4))
+    losses = [float(step(x, y)) for _ in range(20)]
+    assert losses[-1] < 0.8 * losses[0]
+    for parameter, own in zip(module.parameters(), cell.get_parameters(), strict=True):
+        assert equal(own, parameter)
+    with torch.no_grad():
+        assert equal(cell(x), module(torch.tensor(numbers(3, 6), device=device())))
+
+
+def test_model_trains_it() -> None:
+    cell = bridge.cell(Convolutional())
+    data = [(numbers(3, 8, 8), np.int32(i % 5)) for i in range(8)]
+    dataset = ms.dataset.GeneratorDataset(data, ["image", "label"], shuffle=False).batch(4)
+    loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
+    before = cell.parameters_dict()["conv.weight"].asnumpy().copy()
+    ms.Model(cell, loss, nn.Momentum(cell.trainable_params(), 0.1, 0.9)).train(2, dataset)
+    assert int(cell.parameters_dict()["norm.num_batches_tracked"].asnumpy()) == 4
+    assert not np.array_equal(before, cell.parameters_dict()["conv.weight"].asnumpy())
+
+
+def test_checkpoints_there_and_back(tmp_path: pathlib.Path) -> None:
+    both = Compared(Convolutional().train())
+    x = numbers(2, 3, 8, 8)
+    both.step(x)
+    ms.save_checkpoint(both.cell, str(tmp_path / "net.ckpt"))
+    saved = copy.deepcopy(both.reference.state_dict())
+    both.step(x)
+    ms.load_param_into_net(both.cell, ms.load_checkpoint(str(tmp_path / "net.ckpt")))
+    both.reference.load_state_dict(saved)
+    both.step(x)
+    state = both.cell.module.state_dict()
+    assert all(torch.equal(state[name], tensor) for name, tensor in both.reference.state_dict().items())
+
+
+def test_memory_is_shared_both_ways() -> None:
+    module = torch.nn.Linear(4, 4)
+    cell = bridge.cell(module)
+    x = ms.Tensor(numbers(2, 4))
+    cell(x)
+    cell.weight.set_data(ms.Tensor(numbers(4, 4)))
+    cell(x)
+    assert equal(cell.weight, module.weight) and np.array_equal(numbers(4, 4), cell.weight.asnumpy())
+    with torch.no_grad():
+        module.weight.fill_(2)
+    assert (cell.weight.asnumpy() == 2).all()
+    module.weight.data = torch.full_like(module.weight, 3)
+    cell(x)
+    assert (cell.weight.asnumpy() == 3).all()
+    module.half()
+    with pytest.raises(ValueError, match="weight: PyTorch's tensor has another shape or dtype now"):
+        cell(x)
+
+
+def test_a_buffer_that_is_replaced_is_followed() -> None:
+    class Replaces(Module):
+        count: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(2))
+            self.register_buffer("scratch", torch.zeros(1), persistent=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count = self.count + 1
+            return x * self.count[0]
+
+    cell = bridge.cell(Replaces())
+    for i in range(1, 4):
+        assert np.array_equal(cell(ms.Tensor(numbers(3))).asnumpy(), numbers(3) * np.float32(i))
+        assert (cell.parameters_dict()["count"].asnumpy() == i).all()
+    cell.parameters_dict()["count"].set_data(ms.Tensor([7.0, 7.0]))
+    assert np.array_equal(cell(ms.Tensor(numbers(3))).asnumpy(), numbers(3) * np.float32(8))
+    assert list(cell.parameters_dict()) == ["count"]
+
+
+def test_called_twice_in_a_step_and_in_two_cells() -> None:
+    module = torch.nn.Linear(4, 4)
+    reference = copy.deepcopy(module).to(device())
+    cell, other = bridge.cell(module), bridge.cell(module)
+    assert cell.weight is other.weight
+    first, second = nn.SequentialCell(cell, nn.ReLU()), nn.SequentialCell(nn.ReLU(), other)
+    weights = cell.trainable_params()
+    found = ms.grad(lambda x: second(first(x)), None, weights)(ms.Tensor(numbers(2, 4)))
+    x = torch.tensor(numbers(2, 4), device=device())
+    value = reference(F.relu(F.relu(reference(x))))
+    expected = torch.autograd.grad(value, list(reference.parameters()), torch.ones_like(value))
+    assert all(map(equal, found, expected))
+
+
+def test_copies_are_independent() -> None:
+    cell = bridge.cell(mlp())
+    outer = nn.SequentialCell(cell)
+    for copied in (copy.deepcopy(outer)[0], pickle.loads(pickle.dumps(cell))):
+        assert [one.name for one in copied.get_parameters()] == [one.name for one in cell.get_parameters()]
+        before = cell.parameters_dict()["0.0.weight"].asnumpy().copy()
+        copied.parameters_dict()["0.0.weight"].set_data(ms.ops.zeros((8, 6)))
+        x = ms.Tensor(numbers(3, 6))
+        assert not np.array_equal(copied(x).asnumpy(), cell(x).asnumpy())
+        assert np.array_equal(before, cell.parameters_dict()["0.0.weight"].asnumpy())
+
+
+def test_four_threads() -> None:
+    both = Compared(mlp().eval())
+    expected = both.reference(torch.tensor(numbers(3, 6), device=device()))
+    right: list[bool] = []
+
+    def work() -> None:
+        for _ in range(50):
+            right.append(equal(both.cell(ms.Tensor(numbers(3, 6))), expected))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert right == [True] * 200
+
+
+def test_errors_are_pytorchs_and_name_the_line() -> None:
+    class Wrong(Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ x  # the line
+
+    both = Compared(mlp())
+    with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied \(2x3 and 2x3\)") as caught:
+        ms.grad(lambda x: bridge.cell(Wrong())(x).sum())(ms.Tensor(numbers(2, 3)))
+    assert any("# the line" in (frame.line or "") for frame in traceback.extract_tb(caught.value.__traceback__))
+    both.step(numbers(3, 6))
+
+
+def test_an_error_in_backward() -> None:
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+            raise ZeroDivisionError("mine")
+
+    class Failing(Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return Fails.apply(x)
+
+    both = Compared(mlp())
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        ms.grad(lambda x: bridge.cell(Failing())(x).sum())(ms.Tensor(numbers(3)))
+    both.step(numbers(3, 6))
+
+
+class WritesItsInput(Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((4,), 2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mul_(self.weight).exp()
+
+
+def test_an_input_is_written() -> None:
+    x = ms.Tensor(numbers(3, 4))
+    bridge.cell(WritesItsInput())(x)
+    assert np.array_equal(x.asnumpy(), numbers(3, 4) * 2)
+
+
+def test_the_gradient_goes_through_an_input_that_is_written() -> None:
+    cell, reference = bridge.cell(WritesItsInput()), WritesItsInput().to(device())
+
+    def loss(x: Any, run: Any) -> Any:
+        hidden = x * 3
+        return (run(hidden) + hidden).sum()
+
+    found = ms.grad(lambda x: loss(x, cell), 0, cell.trainable_params())(ms.Tensor(numbers(3, 4)))
+    x = torch.tensor(numbers(3, 4), device=device(), requires_grad=True)
+    expected = torch.autograd.grad(loss(x, reference), [x, reference.weight])
+    assert equal(found[0], expected[0]) and equal(found[1][0], expected[1])
+
+
+def test_an_input_of_the_whole_computation_is_not_written() -> None:
+    x = ms.Tensor(numbers(3, 4))
+    cell = bridge.cell(WritesItsInput())
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"):
+        ms.grad(lambda x: cell(x).sum())(x)
+    assert np.array_equal(x.asnumpy(), numbers(3, 4))
+
+
+def test_draws_are_pytorchs_and_come_again_in_recompute() -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Dropout(0.5), torch.nn.Linear(6, 6))
+    both = Compared(module.train())
+    both.cell.recompute()
+    both.step(numbers(4, 6))
+
+
+def test_the_second_order_is_refused() -> None:
+    cell = bridge.cell(torch.nn.Tanh())
+    with pytest.raises(RuntimeError, match="Tanh: the gradient of a PyTorch module's gradient is not available"):
+        ms.grad(ms.grad(lambda x: cell(x).sum()))(ms.Tensor(numbers(3)))
+    assert equal(cell(ms.Tensor(numbers(3))), torch.tanh(torch.tensor(numbers(3), device=device())))
+
+
+def test_hooks_run() -> None:
+    module = mlp()
+    calls: list[str] = []
+    module[0].register_forward_hook(lambda *_: calls.append("forward"))
+    module[0].register_full_backward_hook(lambda *_: calls.append("backward"))
+    module[2].weight.register_hook(lambda gradient: gradient * 2)
+    cell = bridge.cell(module)
+    cell.register_forward_hook(lambda cell, inputs, output: calls.append("MindSpore's"))
+    twice = ms.grad(cell, None, cell.trainable_params())(ms.Tensor(numbers(3, 6)))
+    plain = bridge.cell(mlp())
+    once = ms.grad(plain, None, plain.trainable_params())(ms.Tensor(numbers(3, 6)))
+    assert calls == ["forward", "MindSpore's", "backward"]
+    assert np.array_equal(twice[2].asnumpy(), once[2].asnumpy() * 2)
+
+
+def test_what_is_saved_is_freed() -> None:
+    class Remembers(Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x.exp()
+            alive.append(weakref.ref(y))
+            return y * 1
+
+    alive: list[Any] = []
+    cell = bridge.cell(Remembers())
+    x = ms.Tensor(numbers(3))
+
+    def unused(x: ms.Tensor) -> ms.Tensor:
+        cell(x)
+        return x.sum()
+
+    ms.grad(unused)(x)
+    ms.grad(lambda x: cell(x).sum())(x)
+    gc.collect()
+    assert [ref() for ref in alive] == [None, None]
+
+
+def test_mixed_precision_is_autocast() -> None:
+    module = mlp()
+    expected = copy.deepcopy(module).to(device())
+    with torch.autocast(device().partition(":")[0], torch.bfloat16):
+        value = expected(torch.tensor(numbers(3, 6), device=device()))
+    found = nn.SequentialCell(bridge.cell(module)).to_float(ms.bfloat16)(ms.Tensor(numbers(3, 6)))
+    assert found.dtype == ms.bfloat16
+    assert np.array_equal(found.float().asnumpy(), value.detach().float().cpu().numpy())
+
+
+def test_inputs_of_other_strides_and_sizes() -> None:
+    both = Compared(mlp())
+    x = ms.Tensor(numbers(6, 3))
+    value = both.cell(ms.mint.transpose(x, 0, 1))
+    assert equal(value, both.reference(torch.tensor(numbers(6, 3), device=device()).t()))
+    assert both.cell(ms.Tensor(numbers(0, 6))).shape == (0, 4)
+
+
+def test_a_result_may_be_an_input_or_a_parameter() -> None:
+    class Passes(Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return x, self.weight, x.t()
+
+    cell = bridge.cell(Passes())
+    x = ms.Tensor(numbers(2, 3))
+    passed, weight, turned = cell(x)
+    assert np.array_equal(passed.asnumpy(), numbers(2, 3)) and (weight.asnumpy() == 1).all()
+    assert np.array_equal(turned.asnumpy(), numbers(2, 3).T)
+
+    def loss(x: ms.Tensor) -> ms.Tensor:
+        passed, weight, turned = cell(x)
+        return passed.sum() + 2 * weight.sum() + 3 * turned.sum()
+
+    of_x, (of_weight,) = ms.grad(loss, 0, cell.trainable_params())(x)
+    assert (of_x.asnumpy() == 4).all() and (of_weight.asnumpy() == 2).all()
+
+
+@pytest.mark.parametrize(
+    ("module", "error", "words"),
+    [
+        (torch.nn.functional.relu, TypeError, "bridge.cell takes a torch.nn.Module, not function"),
+        (torch.nn.LazyLinear(3), ValueError, "weight has no shape yet: call the PyTorch module once"),
+    ],
+)
+def test_what_is_no_module_is_refused(module: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        bridge.cell(module)
+
+
+def test_sparse_results_are_refused() -> None:
+    class Sparse(Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.to_sparse()
+
+    with pytest.raises(RuntimeError, match="MindSpore has no tensors like this one of PyTorch's"):
+        bridge.cell(Sparse())(ms.Tensor(numbers(3)))

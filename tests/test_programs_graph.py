@@ -1,0 +1,409 @@
+"""A PyTorch module as a Cell in graph mode: results, gradients and buffers are PyTorch's, bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import bridge
+from bridge.programs import store
+
+
+@pytest.fixture(autouse=True)
+def graph_mode(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("BRIDGE_CACHE", str(tmp_path))
+    mode = ms.get_context("mode")
+    ms.set_context(mode=ms.GRAPH_MODE)
+    yield
+    ms.set_context(mode=mode)
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out, self.norm = nn.Linear(16, 48), nn.Linear(16, 16), nn.LayerNorm(16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(self.norm(x)).view(*x.shape[:2], 3, 4, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.out(mixed.transpose(1, 2).reshape(x.shape))
+
+
+class ByHand(nn.Module):
+    """Attention with a mask made in `forward`, and values of constants asked for."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+        if mask.all():
+            return x
+        scores = x @ x.transpose(-2, -1) / math.sqrt(x.shape[-1])
+        return scores.masked_fill(~mask, float("-inf")).softmax(-1) @ x
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.gru = nn.LSTM(5, 6, 2, batch_first=True, bidirectional=True), nn.GRU(12, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y, (h, _) = self.lstm(x)
+        return self.gru(y)[0], h
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(11, 8), nn.Linear(8, 11, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.embedding(tokens).tanh())
+
+
+class Writes(nn.Module):
+    """In-place writes to results and through views, and a buffer that is assigned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6))
+        self.steps: torch.Tensor
+        self.seen: torch.Tensor
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("seen", torch.zeros(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * self.weight
+        y[:, 0] = 1.5
+        y[:, 1:3].mul_(2).add_(self.seen[1:3])
+        self.steps += 1
+        with torch.no_grad():
+            self.seen.mul_(0.9).add_(x.detach().mean(0))
+        return y.relu_()
+
+
+class Dictionaries(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+
+    def forward(self, x: dict[str, torch.Tensor], pairs: Any, scale: float = 1.0, *, flag: bool = False) -> Any:
+        y = self.line(x["a"]) * scale + pairs[0][1]
+        return {"out": y, "more": (y.sum(-1), [x["b"] * 2, None]), "flag": flag}
+
+
+@dataclasses.dataclass
+class Answer:
+    logits: torch.Tensor
+    hidden: torch.Tensor | None = None
+
+
+class GivesDataclass(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> Answer:
+        return Answer(self.line(x))
+
+
+class Complex(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2, 5, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.irfft(torch.fft.rfft(x) * torch.view_as_complex(self.weight).conj(), n=x.shape[-1])
+
+
+class ChannelsLast(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.contiguous(memory_format=torch.channels_last)
+
+
+class Constant(nn.Module):
+    """A tensor that is neither parameter nor buffer, and one that is written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.arange(4.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        steps = torch.tensor([1.0, 2.0, 3.0, 4.0])
+        steps += 1
+        return x * self.scale * steps
+
+
+class NotPersistent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: torch.Tensor
+        self.register_buffer("steps", torch.arange(4.0), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.steps
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 3))
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(72, 5), nn.Dropout(0.2),
+    )  # fmt: skip
+
+
+def frozen() -> nn.Module:
+    module = mlp()
+    module[0].weight.requires_grad_(False)  # type: ignore[index, union-attr]
+    return module
+
+
+def channels_last() -> nn.Module:
+    return nn.Sequential(ChannelsLast(), nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.SiLU())
+
+
+def as_cell(module: nn.Module) -> Any:
+    cell: Any = bridge.cell
+    return cell(module)
+
+
+def floats(*shape: int) -> Callable[[], torch.Tensor]:
+    return lambda: torch.randn(shape)
+
+
+MODULES: list[Any] = [
+    (mlp, [floats(4, 6)]),
+    (cnn, [floats(2, 3, 8, 8)]),
+    (frozen, [floats(4, 6)]),
+    (channels_last, [floats(2, 3, 8, 8)]),
+    (Attention, [floats(2, 5, 16)]),
+    (ByHand, [floats(2, 5, 16)]),
+    (Recurrent, [floats(3, 4, 5)]),
+    (Tied, [lambda: torch.randint(0, 11, (2, 7))]),
+    (Writes, [floats(3, 6)]),
+    (GivesDataclass, [floats(3, 4)]),
+    (Complex, [floats(2, 8)]),
+    (Constant, [floats(3, 4)]),
+    (NotPersistent, [floats(3, 4)]),
+    (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), [floats(2, 5, 16)]),
+]
+
+
+def to_mindspore(tensor: torch.Tensor) -> ms.Tensor:
+    return ms.Tensor(tensor.detach().cpu().numpy().copy())
+
+
+def leaves(value: Any) -> list[Any]:
+    """The tensors of a nested result, in order."""
+    if isinstance(value, (torch.Tensor, ms.Tensor)):
+        return [value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else []
+    return [leaf for item in items for leaf in leaves(item)]
+
+
+def assert_equal(torch_tensors: Any, tensors: Any) -> None:
+    pairs = list(zip(torch_tensors, tensors, strict=True))
+    for i, (expected, found) in enumerate(pairs):
+        got = found.asnumpy()
+        wanted = expected.detach().resolve_conj().cpu().numpy()
+        assert got.dtype == wanted.dtype and got.shape == wanted.shape, i
+        assert got.tobytes() == wanted.tobytes(), (i, np.abs(got - wanted).max())
+
+
+def weighted(tensors: Any, weights: Any, add: Any) -> Any:
+    """A number that every floating result has a part in."""
+    total = 0
+    for tensor, weight in zip(tensors, weights, strict=True):
+        total = total + add(tensor * weight)
+    return total
+
+
+class Step:
+    """A training step's results and gradients, of a Cell."""
+
+    def __init__(self, cell: ms.nn.Cell, weights: list[torch.Tensor], by_inputs: bool) -> None:
+        sensitivities = [to_mindspore(weight) for weight in weights]
+
+        def loss(*inputs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            results = cell(*inputs)
+            if isinstance(results, dict):
+                flat = tuple(results.values())
+            elif isinstance(results, (tuple, list)):
+                flat = tuple(results)
+            else:
+                flat = (results,)
+            total = 0.0
+            for i in range(len(sensitivities)):
+                total = total + (flat[i] * sensitivities[i]).sum()
+            return total, flat
+
+        parameters = ms.ParameterTuple(cell.trainable_params())
+        self._run = ms.value_and_grad(loss, 0 if by_inputs else None, parameters, has_aux=True)
+        self.by_inputs = by_inputs
+
+    def __call__(self, *inputs: ms.Tensor) -> tuple[Any, list[Any], Any]:
+        (_, results), gradients = self._run(*inputs)
+        of_inputs, of_weights = gradients if self.by_inputs else ([], gradients)
+        return results, list(of_weights), list(of_inputs) if isinstance(of_inputs, (tuple, list)) else [of_inputs]
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("make, inputs", MODULES)
+def test_steps_are_pytorchs(make: Callable[[], nn.Module], inputs: Any, train: bool) -> None:
+    check_steps(make, inputs, train, "cpu")
+
+
+def check_steps(make: Callable[[], nn.Module], inputs: Any, train: bool, device: str) -> None:
+    """Three training steps of a module in PyTorch, on this device, and of its Cell have the same bits."""
+    torch.manual_seed(0)
+    module = make().train(train)
+    reference = copy.deepcopy(module).to(device)
+    cell = as_cell(module)
+    cell.set_train(train)
+    step = None
+    for seed in range(3):
+        arguments = [make_input() for make_input in inputs]
+        by_inputs = arguments[0].is_floating_point()
+        ours = [to_mindspore(x) for x in arguments]
+        torch.manual_seed(seed)
+        own = [x.clone().to(device).requires_grad_(x.is_floating_point()) for x in arguments]
+        results = leaves(reference(*own))
+        if step is None:
+            weights = [torch.randn(result.shape, dtype=result.dtype).to(device) for result in results]
+            step = Step(cell, weights, by_inputs)
+            torch.manual_seed(seed)
+            reference.load_state_dict(module.state_dict())
+            results = leaves(reference(*own))
+        parameters = [p for p in reference.parameters() if p.requires_grad]
+        asked = [*parameters, *(x for x in own if x.requires_grad)]
+        loss = weighted(results, weights, torch.sum)
+        gradients = torch.autograd.grad(loss, asked) if loss.requires_grad else []
+        torch.manual_seed(seed)
+        found, of_weights, of_inputs = step(*ours)
+        assert_equal(results, found)
+        assert_equal(gradients, of_weights + of_inputs)
+        state = dict((*reference.named_parameters(), *reference.named_buffers()))
+        parameters_of = cell.program.state.parameters
+        assert_equal([state[name] for name in parameters_of], parameters_of.values())
+
+
+def test_nested_arguments_and_results() -> None:
+    module = Dictionaries()
+    a, b, c = torch.randn(3, 4), torch.randn(2), torch.randn(4)
+    expected = module({"a": a, "b": b}, ((a, c),), 2.5, flag=True)
+    cell = as_cell(module)
+    ours = [to_mindspore(x) for x in (a, b, c)]
+    found = cell({"a": ours[0], "b": ours[1]}, ((ours[0], ours[2]),), 2.5, flag=True)
+    assert list(found) == ["out", "more", "flag"] and found["flag"] is True and found["more"][1][1] is None
+    assert_equal(leaves(expected), leaves(found))
+
+
+class AsksInput(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            return x
+        return -x
+
+
+class CountsInput(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0]
+
+
+class WritesInput(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.relu_()
+
+
+class DrawsInPython(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * np.random.rand()
+
+
+class Fails(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ x
+
+
+class WritesAttribute(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = torch.zeros(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += 1
+        return x * self.seen
+
+
+REFUSALS = [
+    (WritesAttribute, ["writes to a tensor of shape [3] that is neither a parameter nor a persistent buffer"]),
+    (AsksInput, ["asks for a value that depends on data", "if x.sum() > 0:"]),
+    (CountsInput, ["asks for a shape that depends on data", "return x[x > 0]"]),
+    (WritesInput, ["writes to a parameter or an input", "return x.relu_()"]),
+    (DrawsInPython, ["draws numbers in Python"]),
+    (Fails, ["(2x3 and 2x3)", "return x @ x"]),
+]
+
+
+@pytest.mark.parametrize("make, words", REFUSALS)
+def test_what_cannot_be_captured_is_refused_with_its_line(make: Callable[[], nn.Module], words: list[str]) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        as_cell(make())(ms.Tensor(np.ones((2, 3), np.float32)))
+    for word in words:
+        assert word in str(caught.value)
+    assert_equal([torch.ones(2, 3)], [as_cell(nn.ReLU())(ms.Tensor(np.ones((2, 3), np.float32)))])
+
+
+def test_hooks_are_refused_by_name() -> None:
+    module = mlp()
+    module[1].register_forward_hook(lambda *_: None)  # type: ignore[index, union-attr]
+    with pytest.raises(RuntimeError, match=r"Sequential\.1 has forward hooks"):
+        as_cell(module)(ms.Tensor(np.ones((2, 6), np.float32)))
+
+
+def test_a_second_gradient_is_refused_by_name() -> None:
+    cell = as_cell(nn.Sequential(nn.Linear(3, 3), nn.Tanh()))
+    x = ms.Tensor(np.ones((2, 3), np.float32))
+    first = ms.grad(cell)
+
+    def total(y):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return first(y).sum()
+
+    with pytest.raises(RuntimeError, match="Sequential: gradients of second order are for PyNative mode"):
+        ms.grad(total)(x)
+
+
+def test_a_program_is_captured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    module = mlp()
+    x = torch.randn(4, 6)
+    expected = module(x)
+    assert_equal([expected], [as_cell(copy.deepcopy(module))(to_mindspore(x))])
+    kept = sorted(store.place().iterdir())
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("captured again")
+
+    monkeypatch.setattr("bridge.programs.graph.GraphModule._capture", refuse)
+    assert_equal([expected], [as_cell(module)(to_mindspore(x))])
+    assert sorted(store.place().iterdir()) == kept
+
+
+def test_other_settings_are_another_program() -> None:
+    x = ms.Tensor(np.full((2, 3), -1, np.float32))
+    for slope in (0.5, 0.25):
+        assert as_cell(nn.LeakyReLU(slope))(x).asnumpy().max() == -slope
