@@ -37,7 +37,7 @@ Boxed take_argument(Arguments &args, const c10::Argument &argument, char given) 
   Boxed boxed;
   if (given == kGiven) {
     boxed = take_boxed(args, argument);
-    boxed.is_state = false;  // it is written to in its place
+    boxed.is_state = boxed.is_written = false;  // it is written to in its place
   } else if (given == kHere) {
     boxed.kind = Boxed::kDevice;
   } else if (given == kOnCpu) {
