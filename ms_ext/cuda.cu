@@ -110,6 +110,15 @@ void ms_ext_zero(void *data, size_t bytes, void *stream) {
   C10_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, cuda_stream));
 }
 
+// PyTorch works on that stream of the GPU on this thread, until it leaves (module.cpp).
+void *ms_ext_enter_stream(void *stream, int gpu) {
+  const auto device = static_cast<c10::DeviceIndex>(gpu);
+  return new c10::cuda::CUDAStreamGuard(
+      c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(stream), device));
+}
+
+void ms_ext_leave_stream(void *entered) { delete static_cast<c10::cuda::CUDAStreamGuard *>(entered); }
+
 // The device of some memory: -1 if it is the host's.
 int ms_ext_device_of(void *data) {
   try {

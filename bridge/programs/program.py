@@ -64,8 +64,8 @@ class Program:
             return torch.autocast(device, self.precision, enabled=self.precision != torch.float32)
         if direct.has_mixed_precision():
             raise RuntimeError(
-                f"{type(self.module).__name__}: the lists of mindspore.amp do not reach into a PyTorch module: give its "
-                "Cell a dtype of its own, by to_float"
+                f"{type(self.module).__name__}: the lists of mindspore.amp do not reach into a PyTorch module: give "
+                "its Cell a dtype of its own, by to_float"
             )
         return contextlib.nullcontext()
 
