@@ -38,6 +38,7 @@ EXCLUDED = {
     "python scripts/bench_calls.py": "it takes half an hour, and measures what other work on the machine would spoil",
     "python scripts/bench_calls.py --backward": "as above",
     "python scripts/bench_graph.py": "it takes minutes, and measures what other work on the machine would spoil",
+    "python scripts/bench_programs.py": "it takes minutes, and measures what other work on the machine would spoil",
     "bash scripts/versions.sh 2.10.0 2.15.0": "it makes an environment of several GB for each pair",
     "bash scripts/versions.sh 2.9.0 2.14.1 python3.10": "as above",
     "bash scripts/versions.sh MINDSPORE TORCH": "it makes an environment of several GB for each pair",
@@ -53,6 +54,8 @@ INSTEAD = {
         "python -m scripts.conformance --limit 20 --no-own-samples", "all of it takes many minutes"),
     "python scripts/refusals.py --changes --ops NAME": (
         "python scripts/refusals.py --changes --ops cumsum", "NAME stands for an operator"),
+    "python scripts/networks.py": (
+        "python scripts/networks.py torch", "the other networks come from packages that the bridge does not need"),
     "python tests/test_cpu_op.py NAME": ("python tests/test_cpu_op.py cumsum", "NAME stands for an operator"),
     "python scripts/examples/NAME/run.py [--device GPU]": (
         "python scripts/examples/sigmoid/run.py", "NAME stands for an example, and there may be no GPU"),

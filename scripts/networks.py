@@ -73,7 +73,7 @@ TORCHVISION = (
     "alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "mnasnet0_5", "mobilenet_v2", "mobilenet_v3_small",
     "regnet_y_400mf", "resnet18", "resnext50_32x4d", "shufflenet_v2_x0_5", "squeezenet1_1", "swin_t", "vgg11_bn",
 )  # fmt: skip
-TORCHVISION_OTHERS = {
+TORCHVISION_OTHERS: dict[str, tuple[dict[str, Any], int]] = {
     "googlenet": ({"aux_logits": True, "init_weights": False}, 96),
     "segmentation.lraspp_mobilenet_v3_large": ({"weights_backbone": None}, 64),
     "segmentation.deeplabv3_mobilenet_v3_large": ({"weights_backbone": None, "aux_loss": True}, 64),
@@ -111,13 +111,18 @@ def torchvision_networks() -> Iterator[Network]:
 
 
 TIMM = (
-    "coat_lite_tiny", "convit_tiny", "convnext_atto", "crossvit_tiny_240", "cs3darknet_s", "dla34", "dpn48b", "edgenext_xx_small",
-    "efficientvit_b0", "ese_vovnet19b_dw", "fastvit_t8", "ghostnet_100", "hardcorenas_a", "lcnet_050", "levit_128s",
-    "mobileone_s0", "mobilevit_xxs", "poolformer_s12", "pvt_v2_b0", "repvgg_a0", "resmlp_12_224", "resnest14d", "rexnet_100",
-    "seresnext26d_32x4d", "shvit_s1", "skresnet18", "tinynet_e", "tiny_vit_5m_224", "vit_tiny_patch16_224", "xcit_nano_12_p16_224",
+    "coat_lite_tiny", "convit_tiny", "convnext_atto", "crossvit_tiny_240", "cs3darknet_s", "dla34", "dpn48b",
+    "edgenext_xx_small", "efficientvit_b0", "ese_vovnet19b_dw", "fastvit_t8", "ghostnet_100", "hardcorenas_a",
+    "lcnet_050", "levit_128s", "mobileone_s0", "mobilevit_xxs", "poolformer_s12", "pvt_v2_b0", "repvgg_a0",
+    "resmlp_12_224", "resnest14d", "rexnet_100", "seresnext26d_32x4d", "shvit_s1", "skresnet18", "tinynet_e",
+    "tiny_vit_5m_224", "vit_tiny_patch16_224", "xcit_nano_12_p16_224",
 )  # fmt: skip
-TIMM_SIZES = {"crossvit_tiny_240": 240, "tiny_vit_5m_224": 224, "levit_128s": 224, "convit_tiny": 224, "coat_lite_tiny": 224,
-              "resmlp_12_224": 224, "vit_tiny_patch16_224": 224, "xcit_nano_12_p16_224": 224}  # fmt: skip
+WITH_DROP_PATH = ("convnext_atto", "pvt_v2_b0", "vit_tiny_patch16_224")
+# Networks that take images of one size only.
+TIMM_SIZES = {
+    "crossvit_tiny_240": 240, "tiny_vit_5m_224": 224, "levit_128s": 224, "convit_tiny": 224, "coat_lite_tiny": 224,
+    "resmlp_12_224": 224, "vit_tiny_patch16_224": 224, "xcit_nano_12_p16_224": 224,
+}  # fmt: skip
 
 
 def timm_networks() -> Iterator[Network]:
@@ -125,7 +130,7 @@ def timm_networks() -> Iterator[Network]:
 
     def make(name: str) -> Make:
         def model() -> Any:
-            options = {"drop_path_rate": 0.1} if name in ("convnext_atto", "pvt_v2_b0", "vit_tiny_patch16_224") else {}
+            options: dict[str, Any] = {"drop_path_rate": 0.1} if name in WITH_DROP_PATH else {}
             return timm.create_model(name, num_classes=10, **options), (image(TIMM_SIZES.get(name, 64)),), {}
 
         return model
@@ -153,8 +158,8 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Mamba": ("ForCausalLM", {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "use_cache": False}),
     "Mistral": ("ForCausalLM", DECODER),
     "Mixtral": ("ForCausalLM", {**DECODER, "num_local_experts": 4}),
-    "OPT": ("ForCausalLM", {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 48,
-                            "word_embed_proj_dim": 32, "use_cache": False}),
+    "OPT": ("ForCausalLM", {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+                            "ffn_dim": 48, "word_embed_proj_dim": 32, "use_cache": False}),
     "Phi": ("ForCausalLM", {**SMALL, "use_cache": False}),
     "Qwen2": ("ForCausalLM", DECODER),
     "Roberta": ("ForMaskedLM", SMALL),
@@ -173,8 +178,8 @@ def transformers_networks() -> Iterator[Network]:
         return model
 
     def t5() -> Any:
-        config = transformers.T5Config(vocab_size=99, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, use_cache=False,
-                                       decoder_start_token_id=0)  # fmt: skip
+        options: dict[str, Any] = {"vocab_size": 99, "use_cache": False, "decoder_start_token_id": 0}
+        config = transformers.T5Config(d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, **options)
         return transformers.T5ForConditionalGeneration(config), (), {"input_ids": tokens(), "labels": tokens(7)}
 
     def clip() -> Any:
@@ -185,8 +190,8 @@ def transformers_networks() -> Iterator[Network]:
         return transformers.CLIPModel(config), (), {"input_ids": tokens(), "pixel_values": image(32)}
 
     def vit() -> Any:
-        config = transformers.ViTConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
-                                        image_size=32, patch_size=8)  # fmt: skip
+        size: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+        config = transformers.ViTConfig(**size, intermediate_size=48, image_size=32, patch_size=8)
         return transformers.ViTForImageClassification(config), (image(32),), {}
 
     def segformer() -> Any:
@@ -224,16 +229,23 @@ class Complex(torch.nn.Module):
 def own_networks() -> Iterator[Network]:
     sequence = np.random.default_rng(0).standard_normal((5, 3, 6)).astype(np.float32)
     signals = np.random.default_rng(0).standard_normal((2, 8, 8)).astype(np.float32)
-    for name in ("RNN", "GRU", "LSTM"):
-        kind = getattr(torch.nn, name)
-        yield Network(
-            f"torch {name}", lambda kind=kind: (kind(6, 7, 2, dropout=0.3, bidirectional=True), (sequence,), {})
-        )
-    yield Network(
-        "torch Transformer",
-        lambda: (torch.nn.Transformer(16, 4, 1, 1, 32), (np.tile(sequence, (1, 1, 3))[..., :16],) * 2, {}),
-    )
+    source = np.random.default_rng(0).standard_normal((5, 3, 16)).astype(np.float32)
+
+    def recurrent(kind: Any) -> Make:
+        return lambda: (kind(6, 7, 2, dropout=0.3, bidirectional=True), (sequence,), {})
+
+    for kind in (torch.nn.RNN, torch.nn.GRU, torch.nn.LSTM):
+        yield Network(f"torch {kind.__name__}", recurrent(kind))
+    yield Network("torch Transformer", lambda: (torch.nn.Transformer(16, 4, 1, 1, 32), (source, source), {}))
     yield Network("own complex numbers", lambda: (Complex(), (signals,), {}))
+
+
+def available(source: Callable[[], Iterator[Network]]) -> Iterator[Network]:
+    """The networks of a package; none if it is not installed."""
+    try:
+        yield from source()
+    except ImportError as error:
+        print(f"{source.__name__}: left out, {error}")
 
 
 SOURCES = (own_networks, torchvision_networks, timm_networks, transformers_networks, geometric_networks)
@@ -356,7 +368,7 @@ def main() -> int:
     verdicts = []
     print(f"{'network':45} {'results':>9}  {'gradients':>9}  {'state':>9}  largest relative difference")
     for source in SOURCES:
-        for network in source():
+        for network in available(source):
             if names and not any(name.lower() in network.name.lower() for name in names):
                 continue
             begin = time.perf_counter()

@@ -38,7 +38,7 @@ def equal(own: ms.Tensor, expected: torch.Tensor) -> bool:
     return np.array_equal(own.asnumpy(), expected.detach().cpu().numpy(), equal_nan=True)
 
 
-def mlp() -> Module:
+def mlp() -> Any:
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
 
@@ -119,7 +119,7 @@ class Compared:
     """A module in both frameworks."""
 
     def __init__(self, module: Module) -> None:
-        self.reference = copy.deepcopy(module).to(device())
+        self.reference: Any = copy.deepcopy(module).to(device())
         self.cell = bridge.cell(module)
         self.weights = [one for one in self.reference.parameters() if one.requires_grad]
 

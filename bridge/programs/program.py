@@ -12,8 +12,7 @@ import torch
 from bridge import _mindspore
 from bridge._start import start_on
 from bridge.op import devices
-from bridge.primitive import direct
-from bridge.primitive.kernel import one_at_a_time
+from bridge.primitive.kernel import direct, one_at_a_time
 from bridge.programs import tree
 from bridge.programs.graph import GraphModule
 from bridge.programs.state import State, move_unshared

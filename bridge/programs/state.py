@@ -53,9 +53,10 @@ class State:
         for name, tensor in module.named_parameters():
             self._share(name, tensor, positions)
         for prefix, owner, key in _persistent_buffers(module):
-            tensor = owner._buffers[key]  # type: ignore[assignment]  # persistent ones are there
-            self._share(prefix + key, tensor, positions)
-            self._buffers.append(_Buffer(owner._buffers, key, tensor, positions[id(tensor)]))
+            buffer = owner._buffers[key]
+            assert buffer is not None
+            self._share(prefix + key, buffer, positions)
+            self._buffers.append(_Buffer(owner._buffers, key, buffer, positions[id(buffer)]))
 
     def _share(self, name: str, tensor: torch.Tensor, positions: dict[int, int]) -> None:
         if id(tensor) in positions:

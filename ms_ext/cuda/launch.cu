@@ -70,4 +70,12 @@ int ms_ext_device_of(void *data) {
   }
 }
 
+// PyTorch works on that stream of the GPU on this thread, until it leaves (mindspore/python/module.cpp).
+void *ms_ext_enter_stream(void *stream, int gpu) {
+  const auto device = static_cast<c10::DeviceIndex>(gpu);
+  return new c10::cuda::CUDAStreamGuard(c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(stream), device));
+}
+
+void ms_ext_leave_stream(void *entered) { delete static_cast<c10::cuda::CUDAStreamGuard *>(entered); }
+
 }  // extern "C"

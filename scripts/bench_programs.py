@@ -1,0 +1,258 @@
+"""Measures a module by bridge.cell beside PyTorch: forward, training step, peak memory.
+
+    python scripts/bench_programs.py [--rounds 9] [--only llama]
+
+A training step computes the results and the gradients of all parameters, and waits for them. The ways take turns with a
+pause between them, because threads of the last way may still spin. Each figure is the median of bridge.cell's time over
+PyTorch's of the same round. Peak memory is what a training step adds to the resident memory of a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import itertools
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+import bridge
+
+PAUSE = 0.05  # seconds
+LEAST = 0.1  # seconds that a measurement takes at least
+
+
+class Block(torch.nn.Module):
+    """Of a GPT, or of a vision transformer if nothing is masked."""
+
+    def __init__(self, width: int, heads: int, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.norm1, self.norm2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        qkv = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class GPT(torch.nn.Module):
+    def __init__(self, width: int = 256, layers: int = 6, heads: int = 8, words: int = 1000, length: int = 64) -> None:
+        super().__init__()
+        self.tokens = torch.nn.Embedding(words, width)
+        self.places = torch.nn.Parameter(torch.randn(length, width) * 0.02)
+        self.blocks = torch.nn.Sequential(*(Block(width, heads, True) for _ in range(layers)))
+        self.norm, self.head = torch.nn.LayerNorm(width), torch.nn.Linear(width, words, bias=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(self.blocks(self.tokens(tokens) + self.places)))
+
+
+class ViT(torch.nn.Module):
+    """ViT-Tiny, of 16 by 16 patches."""
+
+    def __init__(self, width: int = 192, layers: int = 12, heads: int = 3) -> None:
+        super().__init__()
+        self.patches = torch.nn.Conv2d(3, width, 16, 16)
+        self.token = torch.nn.Parameter(torch.zeros(1, 1, width))
+        self.places = torch.nn.Parameter(torch.randn(1, 197, width) * 0.02)
+        self.blocks = torch.nn.Sequential(*(Block(width, heads, False) for _ in range(layers)))
+        self.norm, self.head = torch.nn.LayerNorm(width), torch.nn.Linear(width, 1000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1) + self.places
+        return self.head(self.norm(self.blocks(x))[:, 0])
+
+
+class LlamaBlock(torch.nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = torch.nn.RMSNorm(width), torch.nn.RMSNorm(width)
+        self.q, self.k, self.v, self.o = (torch.nn.Linear(width, width, bias=False) for _ in range(4))
+        self.gate, self.up = (torch.nn.Linear(width, 3 * width, bias=False) for _ in range(2))
+        self.down = torch.nn.Linear(3 * width, width, bias=False)
+
+    def turned(self, x: torch.Tensor) -> torch.Tensor:
+        """Rotary positions."""
+        batch, length, width = x.shape
+        x = x.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+        half = x.shape[-1] // 2
+        angles = torch.outer(torch.arange(length), 10000.0 ** (-torch.arange(half) / half))
+        a, b = x[..., :half], x[..., half:]
+        return torch.cat([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], -1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm1(x)
+        q, k = self.turned(self.q(y)), self.turned(self.k(y))
+        v = self.v(y).view(*y.shape[:2], self.heads, -1).transpose(1, 2)
+        x = x + self.o(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+def llama() -> torch.nn.Module:
+    blocks = [LlamaBlock(64, 4) for _ in range(2)]
+    return torch.nn.Sequential(
+        torch.nn.Embedding(256, 64), *blocks, torch.nn.RMSNorm(64), torch.nn.Linear(64, 256, bias=False)
+    )
+
+
+def cnn() -> torch.nn.Module:
+    def layer(a: int, b: int) -> list[torch.nn.Module]:
+        return [torch.nn.Conv2d(a, b, 3, padding=1), torch.nn.BatchNorm2d(b), torch.nn.ReLU(), torch.nn.MaxPool2d(2)]
+
+    last = [torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(128, 10)]
+    return torch.nn.Sequential(*layer(3, 32), *layer(32, 64), *layer(64, 128), *last)
+
+
+class Residual(torch.nn.Module):
+    def __init__(self, a: int, b: int, stride: int) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = torch.nn.Conv2d(a, b, 3, stride, 1, bias=False), torch.nn.BatchNorm2d(b)
+        self.conv2, self.norm2 = torch.nn.Conv2d(b, b, 3, 1, 1, bias=False), torch.nn.BatchNorm2d(b)
+        same = stride == 1 and a == b
+        self.short: torch.nn.Module = torch.nn.Identity() if same else torch.nn.Sequential(
+            torch.nn.Conv2d(a, b, 1, stride, bias=False), torch.nn.BatchNorm2d(b))  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.relu(self.norm1(self.conv1(x)), inplace=True)
+        return F.relu(self.norm2(self.conv2(y)) + self.short(x), inplace=True)
+
+
+def resnet18() -> torch.nn.Module:
+    first = [torch.nn.Conv2d(3, 64, 7, 2, 3, bias=False), torch.nn.BatchNorm2d(64), torch.nn.ReLU(True),
+             torch.nn.MaxPool2d(3, 2, 1)]  # fmt: skip
+    widths = (64, 64, 64, 128, 128, 256, 256, 512, 512)
+    blocks = [Residual(a, b, 1 if a == b else 2) for a, b in itertools.pairwise(widths)]
+    return torch.nn.Sequential(
+        *first, *blocks, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(512, 1000)
+    )
+
+
+def mlp() -> torch.nn.Module:
+    linear = torch.nn.Linear
+    return torch.nn.Sequential(linear(256, 256), torch.nn.GELU(), linear(256, 256), torch.nn.GELU(), linear(256, 10))
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def tokens(words: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, words, shape)
+
+
+NETWORKS: dict[str, tuple[Callable[[], torch.nn.Module], np.ndarray]] = {
+    "mlp": (mlp, numbers(32, 256)),
+    "llama": (llama, tokens(256, 4, 32)),
+    "gpt": (GPT, tokens(1000, 8, 64)),
+    "cnn": (cnn, numbers(8, 3, 64, 64)),
+    "vit": (ViT, numbers(4, 3, 224, 224)),
+    "resnet18": (resnet18, numbers(4, 3, 224, 224)),
+}
+
+
+def torch_ways(module: torch.nn.Module, array: np.ndarray) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    x, parameters = torch.from_numpy(array), list(module.parameters())
+
+    def step() -> Any:
+        value = module(x)
+        return torch.autograd.grad(value, parameters, torch.ones_like(value))
+
+    return torch.no_grad()(lambda: module(x)), step
+
+
+def bridge_ways(module: torch.nn.Module, array: np.ndarray) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    cell, x = bridge.cell(module), ms.Tensor(array)
+    differentiate = ms.value_and_grad(cell, None, cell.trainable_params())
+
+    def step() -> Any:
+        found = differentiate(x)
+        ms.runtime.synchronize()
+        return found
+
+    return lambda: cell(x), step
+
+
+def seconds(way: Callable[[], Any]) -> float:
+    """Of one call."""
+    time.sleep(PAUSE)
+    way()
+    calls, begin = 0, time.perf_counter()
+    while time.perf_counter() - begin < LEAST:
+        way()
+        calls += 1
+    return (time.perf_counter() - begin) / calls
+
+
+def measure(name: str, rounds: int) -> str:
+    """A row of the table."""
+    torch.manual_seed(0)
+    make, array = NETWORKS[name]
+    module = make().train()
+    pairs = list(zip(torch_ways(copy.deepcopy(module), array), bridge_ways(module, array), strict=True))
+    row = f"{name:10}"
+    for own, other in pairs:
+        times = [(seconds(own), seconds(other)) for _ in range(rounds)]
+        row += f" {statistics.median(b / a for a, b in times):9.2f}"
+        row += f" {1e3 * statistics.median(a for a, _ in times):9.2f}"
+    used = {way: int(subprocess.check_output([sys.executable, __file__, "--peak", way, name])) for way in WAYS}
+    return f"{row} {used['bridge'] / max(used['torch'], 1):9.2f} {used['torch'] / 1024:9.0f}"
+
+
+WAYS: dict[str, Callable[[torch.nn.Module, np.ndarray], Any]] = {"torch": torch_ways, "bridge": bridge_ways}
+
+
+def peak(way: str, name: str) -> int:
+    """The KiB that training steps add to what the process has anyway."""
+    make, array = NETWORKS[name]
+    WAYS[way](mlp(), NETWORKS["mlp"][1])[1]()  # what a first step makes for good
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+    before = resident("VmRSS")
+    _, step = WAYS[way](make(), array)
+    for _ in range(3):
+        step()
+    return resident("VmHWM") - before
+
+
+def resident(entry: str) -> int:
+    """In KiB."""
+    found = re.search(rf"{entry}:\s+(\d+) kB", pathlib.Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9, help="how often the ways take turns")
+    parser.add_argument("--only", choices=sorted(NETWORKS), help="one network")
+    parser.add_argument("--peak", choices=sorted(WAYS), help=argparse.SUPPRESS)
+    parser.add_argument("name", nargs="?", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peak:
+        print(peak(options.peak, options.name))
+        return
+    print(f"{'':10} {'forward':>9} {'torch ms':>9} {'step':>9} {'torch ms':>9} {'memory':>9} {'torch MB':>9}")
+    for name in NETWORKS if options.only is None else [options.only]:
+        print(measure(name, options.rounds), flush=True)
+
+
+if __name__ == "__main__":
+    main()
