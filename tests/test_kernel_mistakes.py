@@ -91,7 +91,7 @@ WITHOUT_A_COMPILER: list[tuple[str, Callable[[], Any], type[Exception], str]] = 
     ("unreadable schema", declare("f(Tensor a -> Tensor"), ValueError, r"the schema 'f\(Tensor a -> Tensor' cannot be"),
     ("C++ type in the schema", declare("f(Tensor a, double r) -> Tensor"), ValueError, "unknown type 'double'"),
     ("no result", declare("f(Tensor a) -> ()"), ValueError, "has no result"),
-    ("result that is no tensor", declare("f(Tensor a) -> int"), ValueError, "has results other than tensors"),
+    ("result that is no tensor", declare("f(Tensor a) -> str"), ValueError, "has results other than tensors"),
     ("results of an unknown name", declare("f(Tensor a) -> Tensor", results="b"), ValueError,
      "results= of f names 'b', which is not one of its Tensor arguments"),
     ("too many results", declare("f(Tensor a) -> Tensor", results="a, a"), ValueError, r"but it has 1 result\(s\)"),
