@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import threading
 
 from bridge import _mindspore, seeds
 from bridge.infer import strides
@@ -10,8 +10,10 @@ from bridge.op import devices
 from bridge.op.table import SHARED, SHIMS
 from bridge.primitive import direct, graph_shapes
 
+_lock = threading.Lock()
+_started = False
 
-@functools.cache
+
 def start() -> None:
     """Make the process ready for calls, once.
 
@@ -20,6 +22,14 @@ def start() -> None:
     MindSpore do its own work on the thread that calls. The first call of a CUDA kernel also gives PyTorch's allocator
     MindSpore's memory (ms_ext/cuda/allocator.cu).
     """
+    global _started
+    with _lock:
+        if not _started:
+            _start()
+            _started = True
+
+
+def _start() -> None:
     shared = devices.load(SHARED["CPU"])
     graph_shapes.install(shared)
     strides.install(shared)

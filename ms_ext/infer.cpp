@@ -1,5 +1,7 @@
 #include "infer.h"
 
+#include <dlfcn.h>
+
 #include <atomic>
 #include <stdexcept>
 #include <string>
@@ -15,6 +17,21 @@ using Infer = void (*)(const char *op, const char *args, const char *device, con
                        int64_t **shapes, void *inferred);
 std::atomic<Infer> infer_in_python = nullptr;
 
+// The first call of the process may come from a graph that was loaded, which calls no Python: bridge/_start.py has to
+// run then too, if the program has imported the package.
+void start_in_python() {
+  using Ensure = int (*)();
+  using Run = int (*)(const char *, void *);
+  using Release = void (*)(int);
+  const auto ensure = reinterpret_cast<Ensure>(dlsym(RTLD_DEFAULT, "PyGILState_Ensure"));
+  const auto run = reinterpret_cast<Run>(dlsym(RTLD_DEFAULT, "PyRun_SimpleStringFlags"));
+  const auto release = reinterpret_cast<Release>(dlsym(RTLD_DEFAULT, "PyGILState_Release"));
+  if (ensure == nullptr || run == nullptr || release == nullptr) return;
+  const int state = ensure();
+  run("import sys\nif 'bridge' in sys.modules:\n    from bridge._start import start\n    start()\n", nullptr);
+  release(state);
+}
+
 struct Inferred {
   Shapes shapes;
   std::string error;
@@ -23,6 +40,7 @@ struct Inferred {
 }  // namespace
 
 Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra) {
+  if (infer_in_python.load() == nullptr) start_in_python();
   const Infer infer = infer_in_python.load();
   if (infer == nullptr) {
     throw std::runtime_error(label(extra) + ": `import bridge` has to come before a graph that calls it is loaded");

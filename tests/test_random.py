@@ -257,6 +257,7 @@ def test_dropout_keeps_about_half_and_scales_it() -> None:
 SEEDED_BEFORE = """
 import mindspore as ms
 import torch
+ms.set_device("CPU")
 {first}
 import bridge
 from bridge import aten
@@ -296,6 +297,7 @@ class Block(nn.Cell):
         return aten.dropout(x, 0.5, True) * x
 
 
+ms.set_device("CPU")
 ms.set_seed(1)
 x = ms.Tensor([1.0] * 64)
 block = Block()

@@ -40,7 +40,8 @@ class Bprop(_mindspore.CompiledAsMethod):
 
     def __init__(self, name: str, text: Text, declaration: Declaration) -> None:
         self.name = name
-        self.values = dict(zip([a.name for a in declaration.arguments], text.values, strict=True))
+        given = [a.name for a in declaration.arguments if a.base not in ("Generator", "Device")]
+        self.values = dict(zip(given, text.values, strict=True))
         self.tensor_names = tensor_names(self.values)
 
     def __call__(self, inputs: tuple[Any, ...], out: Any, dout: Any) -> tuple[Any, ...]:

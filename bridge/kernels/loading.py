@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
+from bridge._start import start
 from bridge.kernels import compiler_errors
 from bridge.kernels.errors import KernelError
 
@@ -25,6 +26,7 @@ def load(path: pathlib.Path, name: str, registers: Sequence[str] = ()) -> ctypes
     Raises KernelError if a symbol is missing, or if one of the operators is registered already: PyTorch would end the
     process.
     """
+    start()  # the library needs the bridge's own
     opened = _open.get(str(path))
     if opened is not None:
         return opened

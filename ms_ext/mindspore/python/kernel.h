@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "include/pynative/backward/function.h"
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
 #include "include/utils/pynative/grad_state.h"
 #include "mindspore/python/inference.h"

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "include/pynative/backward/function.h"
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
 #include "include/pynative/utils/pynative_execute.h"
 #include "include/utils/amp.h"
