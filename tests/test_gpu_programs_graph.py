@@ -11,6 +11,7 @@ from torch import nn
 import test_programs_graph as on_cpu
 
 graph_mode = on_cpu.graph_mode
+pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("train", [True, False])
