@@ -1,20 +1,22 @@
-"""Programs on a GPU: the modules of test_programs_graph.py, with PyTorch on the GPU as the reference."""
+"""A PyTorch module in a graph on a GPU, which is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
+import mindspore as ms
 import pytest
 from torch import nn
 
-import test_programs_graph as on_cpu
+import bridge
 
-graph_mode = on_cpu.graph_mode
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("train", [True, False])
-@pytest.mark.parametrize("make, inputs", on_cpu.MODULES)
-def test_steps_are_pytorchs(make: Callable[[], nn.Module], inputs: Any, train: bool) -> None:
-    on_cpu.check_steps(make, inputs, train, "cuda")
+def test_a_graph_on_a_gpu_is_refused() -> None:
+    net = bridge.cell(nn.Linear(3, 2))
+
+    @ms.jit
+    def call(x: ms.Tensor) -> ms.Tensor:
+        return net(x)
+
+    with pytest.raises(RuntimeError, match="on a GPU a PyTorch module works in PyNative mode only"):
+        call(ms.ops.ones((4, 3), ms.float32))

@@ -21,6 +21,7 @@ from mindspore import nn, ops
 from torch.nn import functional as F
 
 import bridge
+from bridge import aten
 from bridge.op import devices
 
 Module = torch.nn.Module
@@ -157,7 +158,10 @@ class Compared:
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("make", "arrays"), NETWORKS)
 def test_networks(make: Callable[[], Module], arrays: tuple[np.ndarray, ...], training: bool) -> None:
-    Compared(make().train(training)).train(3, *arrays)
+    network = make().train(training)
+    if devices.target() == "GPU" and not training and any(isinstance(m, torch.nn.RNNBase) for m in network.modules()):
+        pytest.skip("PyTorch differentiates cuDNN's recurrent layers in training mode only")
+    Compared(network).train(3, *arrays)
 
 
 @pytest.mark.parametrize(("make", "arrays"), NETWORKS)
@@ -535,7 +539,8 @@ def test_mixed_precision_is_autocast() -> None:
         value = expected(torch.tensor(numbers(3, 6), device=device()))
     found = nn.SequentialCell(bridge.cell(module)).to_float(ms.bfloat16)(ms.Tensor(numbers(3, 6)))
     assert found.dtype == ms.bfloat16
-    assert np.array_equal(found.float().asnumpy(), value.detach().float().cpu().numpy())
+    # By the bridge: MindSpore's GPU has no kernel that casts bfloat16.
+    assert np.array_equal(aten._to_copy(found, dtype=ms.float32).asnumpy(), value.detach().float().cpu().numpy())
 
 
 def test_inputs_of_other_strides_and_sizes() -> None:

@@ -25,6 +25,12 @@ _HOOKS = (
 )  # fmt: skip
 
 
+def _refuse_gpu(name: str) -> None:
+    # What was tried: buffers that a forward changes kept their old values, and constants stayed on the host.
+    if devices.target() == "GPU":
+        raise RuntimeError(f"{name}: on a GPU a PyTorch module works in PyNative mode only")
+
+
 class GraphModule:
     """What MindSpore's compiler calls for a module.
 
@@ -50,11 +56,12 @@ class GraphModule:
 
     def _plan_in_graph(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The expression of a call (bridge/primitive/graph_calls.py)."""
+        _refuse_gpu(self.name)
         _refuse_hooks(self.module)
         arguments = _Arguments(args, kwargs)
         specs = [_spec(w, own.requires_grad) for w, own in zip(weights, self.weights, strict=True)]
         inputs = arguments.specs()
-        device = "GPU" if devices.target() == "GPU" and devices.has_cuda_set() else "CPU"
+        device = "CPU"
         torch_device = devices.torch_name(device)
         kind = torch.device(torch_device).type
         with self.autocast():

@@ -72,6 +72,7 @@ class Place final : public ms::pynative::PyboostRunner {
       std::vector<ms::Tensor> inputs;
       for (const TensorPtr &tensor : tensors) inputs.emplace_back(tensor);
       place->Run(inputs, {});
+      ms_ext::wait_for_launches();  // the tensors have memory there from then on
     }
     return place;
   }
@@ -81,13 +82,6 @@ class Place final : public ms::pynative::PyboostRunner {
   using PyboostRunner::stream_id;
 
   void LaunchKernel() override {}
-
- protected:
-  void _Run() override {
-    _PrepareStream();
-    _PrepareDeviceAddress();
-  }
-  void _DispatchLaunchTask() override {}
 
  private:
   int gpu_;

@@ -31,6 +31,12 @@ inline void wait_for_mindspore(bool run) {
   if (threads != nullptr) threads->SetSpinCountMinValue();
 }
 
+// The same, until what they launch has been handed to the device. Called without the GIL.
+inline void wait_for_launches() {
+  wait_for_mindspore(true);
+  wait_for_queue(mindspore::runtime::Pipeline::Get().launch_stage());
+}
+
 // See bridge/primitive/direct.py.
 inline void leave_queues() {
   const pybind11::gil_scoped_release released;  // tasks that wait there may need the GIL
