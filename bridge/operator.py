@@ -9,7 +9,7 @@ import mindspore as ms
 import numpy as np
 
 from bridge import _mindspore
-from bridge._start import start, start_on
+from bridge._start import start_on
 from bridge.call.arguments import Bound, resolve
 from bridge.call.results import arrange
 from bridge.infer import data_dependent
@@ -137,7 +137,7 @@ class Operator(_mindspore.CompiledAsMethod):
             product: that, a tensor.
             lines: the user's lines, which MindSpore does not know any more then.
         """
-        start()
+        start_on(devices.target())
         bound = resolve(self.name, self.schemas, args, kwargs)
         reason = in_pytorch.without_kernel(bound.schema)
         if reason:
