@@ -14,16 +14,15 @@ from types import FunctionType
 from typing import Any
 
 from mindspore import nn
-from mindspore._c_expression.typing import (
-    TensorType as TensorType,
-)  # a tensor's type, as inference returns it
-from mindspore._c_expression.typing import (
-    type_to_type_id,
-)
-from mindspore.ops.primitive import _pynative_executor, _run_op
-from mindspore.ops.primitive import jit_context as jit_context  # what a graph that is being traced holds, or None
+from mindspore._c_expression import typing
+from mindspore.ops import primitive as _primitive
 from mindspore.train import amp
 
+# A tensor's type, as inference returns it.
+TensorType = typing.TensorType
+# What a graph that is being traced holds, or None.
+jit_context = _primitive.jit_context
+_pynative_executor = _primitive._pynative_executor
 # Whether PyNative mode records operators for a gradient.
 is_recording: Callable[[], bool] = _pynative_executor.grad_flag
 # Until PyNative mode has done what it was asked for; a GPU may still be at work.
@@ -38,7 +37,7 @@ def stop_recording() -> None:
 
 def run_primitive(primitive: Any, tensors: Sequence[Any]) -> Any:
     """Call a primitive of `ops.Custom` in PyNative mode."""
-    return _run_op(primitive, "Custom", tensors)
+    return _primitive._run_op(primitive, "Custom", tensors)
 
 
 def requires_gradient(tensor: Any) -> bool:
@@ -61,7 +60,7 @@ def infer_in_cpp(primitive: Any, name: str, several: bool) -> None:
 
 def infer_types_in_cpp(primitive: Any, dtypes: Sequence[Any]) -> None:
     """Have graph mode infer the dtypes of the primitive's results, MindSpore's, by its library's InferType."""
-    numbers = [int(type_to_type_id(dtype)) for dtype in dtypes]
+    numbers = [int(typing.type_to_type_id(dtype)) for dtype in dtypes]
     primitive.add_prim_attr("aten_types", " ".join(map(str, numbers)))
     primitive.add_prim_attr("cpp_infer_type", True)
 

@@ -18,9 +18,8 @@ def start() -> None:
     """Make the process ready for calls, once.
 
     It loads the libraries, lets their kernels ask Python for shapes, makes MindSpore's seeds PyTorch's too, and notes
-    from then on whether a network of `mindspore.amp`'s level "auto" is made. With MindSpore's device a CPU, it has
-    MindSpore do its own work on the thread that calls. The first call of a CUDA kernel also gives PyTorch's allocator
-    MindSpore's memory (ms_ext/cuda/allocator.cu).
+    from then on whether a network of `mindspore.amp`'s level "auto" is made. The first call of a CUDA
+    kernel also gives PyTorch's allocator MindSpore's memory (ms_ext/cuda/allocator.cu).
     """
     global _started
     with _lock:
@@ -38,6 +37,14 @@ def _start() -> None:
     _mindspore.auto_levels()
 
 
+def start_on(device: str) -> None:
+    """Make the process ready for a call that runs on `device` ("CPU" or "GPU")."""
+    start()
+    # MindSpore's own work is then done on the thread that calls.
+    if device == devices.target() == "CPU":
+        direct.leave_queues()
+
+
 def manual_seed(seed: int) -> None:
     """Seed the random operators: from here on they draw what PyTorch draws after `torch.manual_seed(seed)`.
 
@@ -48,10 +55,3 @@ def manual_seed(seed: int) -> None:
     """
     start()
     seeds.seed(seed)
-
-
-def start_on(device: str) -> None:
-    """The same before a call that runs on `device` ("CPU" or "GPU")."""
-    start()
-    if device == devices.target() == "CPU":
-        direct.leave_queues()

@@ -20,14 +20,15 @@ from bridge.op.encoding import Slot, Text, text_of
 from bridge.op.schema import GradientKind, Schema, declare, is_declared, parts
 from bridge.op.table import SHARED
 from bridge.primitive.aten import ATen
-from bridge.primitive.graph_calls import Call, graph_call
+from bridge.primitive.differentiate import listed
+from bridge.primitive.graph_calls import Call, PlannedBprop, graph_call
 from bridge.primitive.kernel import graph_primitive
 
 # What `gradient=` may be: a line, or a function of the arguments, the results and their gradients.
 GradientDeclaration = str | Callable[..., Any] | None
 
 
-class Bprop(_mindspore.CompiledAsMethod):
+class Bprop(PlannedBprop):
     """What differentiates a kernel, in both modes.
 
     Args:
@@ -53,18 +54,7 @@ class Bprop(_mindspore.CompiledAsMethod):
 
     def gradients(self, inputs: tuple[Any, ...], out: Any, dout: Any) -> Sequence[Any]:
         """The same with None for zeros, and an error for a gradient that nobody declared, which the short way raises if
-        it is asked for; see bridge.primitive.Kernel.differentiate_by."""
-        raise NotImplementedError
-
-    def _call_in_graph(self, inputs, out, dout):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        return self._graph_call(inputs, out, dout)
-
-    @functools.cached_property
-    def _graph_call(self) -> Any:
-        return graph_call(f"gradient of {self.name}", self._plan_in_graph)
-
-    def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
-        """The expression of the gradients (bridge/primitive/graph_calls.py)."""
+        it is asked for; see bridge.primitive.kernel.Kernel.differentiate_by."""
         raise NotImplementedError
 
     def refusal(self, tensor: Any, why: str) -> Call:
@@ -94,11 +84,6 @@ class _Refusal(Schema):
 
     def function(self, device: str) -> str:
         return f"{SHARED[device]}:aten_refuse"
-
-
-def listed(value: Any) -> list[Any]:
-    """A result or several as a list."""
-    return list(value) if isinstance(value, (tuple, list)) else [value]
 
 
 def requires_gradient(x: Any) -> bool:

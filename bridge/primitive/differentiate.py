@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from bridge.op.encoding import Text
 from bridge.op.schema import GradientKind, no_gradient, schema
 from bridge.op.table import SHARED, SHIMS
 from bridge.primitive import level
-from bridge.primitive.graph_calls import Call, Item, graph_call
+from bridge.primitive.graph_calls import Call, Item, PlannedBprop
 from bridge.primitive.kernel import Kernel, graph_primitive, launch
 from bridge.primitive.level import Level
 
@@ -118,7 +117,7 @@ def wanted_gradients(
     return tuple(sum(wanted[:i]) if one else -1 for i, one in enumerate(wanted))
 
 
-class Differentiate(_mindspore.CompiledAsMethod):
+class Differentiate(PlannedBprop):
     """The `bprop` of a kernel: the gradients of its inputs from inputs, results and the results' gradients.
 
     Args:
@@ -178,12 +177,12 @@ class Differentiate(_mindspore.CompiledAsMethod):
     def _tensors(self, inputs: Sequence[Any], out: Any, dout: Any) -> tuple[list[Any], list[Any], list[Any]]:
         """The inputs that have gradients, the results' gradients, and all that the gradient's primitive takes."""
         kept = [*inputs[: self.first], *inputs[self.last :]]
-        cotangents = _listed(dout)
+        cotangents = listed(dout)
         passed = []
         if self.redraws:
             cotangents, passed = cotangents[:-1], [out[-1]]
         elif self.passes_results:
-            passed = _listed(out)
+            passed = listed(out)
         return kept, cotangents, [*kept, *passed, *cotangents]
 
     def _primitive(self, cotangents: int, inputs: int, asked: str, *input_dtypes: str) -> Kernel:
@@ -194,15 +193,7 @@ class Differentiate(_mindspore.CompiledAsMethod):
         every_asked = (*self.asked, asked)
         return make(Gradient, self.name, self.text, self.device, outputs, every_asked, inputs, *input_dtypes)
 
-    def _call_in_graph(self, inputs, out, dout):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        return self._graph_call(inputs, out, dout)
-
-    @functools.cached_property
-    def _graph_call(self) -> Any:
-        return graph_call(f"gradient of {self.name}", self._plan_in_graph)
-
     def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
-        """The expression of the gradients (bridge/primitive/graph_calls.py)."""
         kept, cotangents, tensors = self._tensors(inputs, out, dout)
         every = (True,) * len(kept)
         wanted = wanted_gradients(self.name, [x.dtype for x in kept], [x.dtype for x in cotangents], every)
@@ -215,6 +206,6 @@ class Differentiate(_mindspore.CompiledAsMethod):
         return tuple(results)
 
 
-def _listed(value: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
     """A result or several as a list."""
     return list(value) if isinstance(value, (tuple, list)) else [value]

@@ -113,10 +113,10 @@ def kernel(
     other way.
 
     Args:
-        function, device, name, text, single: see bridge.primitive.Kernel.
+        function, device, name, text, single: see bridge.primitive.kernel.Kernel.
         draws: whether it uses PyTorch's generator, which the caller may use next.
         infer: shape and dtype of each result from those of the tensors; raises what the caller shall see.
-        bprop: what differentiates the kernel (see bridge.primitive.Kernel).
+        bprop: what differentiates the kernel (see bridge.primitive.kernel.Kernel).
         amp_name, kept: see `cast`.
     """
 

@@ -9,6 +9,7 @@ constant.
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import re
 import weakref
@@ -18,6 +19,7 @@ from typing import Any
 import mindspore as ms
 from mindspore import ops
 
+from bridge import _mindspore
 from bridge.call.arguments import NumberMark, TensorMark
 from bridge.primitive import direct
 
@@ -126,6 +128,27 @@ def graph_call(name: str, plan: Callable[..., Any]) -> Any:
             raise
 
     return direct.graph_call(name, planned)
+
+
+class PlannedBprop(_mindspore.CompiledAsMethod):
+    """A `bprop` that is planned in graph mode.
+
+    Attributes:
+        name: of what it differentiates, for MindSpore's dumps of graphs.
+    """
+
+    name: str
+
+    def _call_in_graph(self, inputs, out, dout):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self._graph_call(inputs, out, dout)
+
+    @functools.cached_property
+    def _graph_call(self) -> Any:
+        return graph_call(f"gradient of {self.name}", self._plan_in_graph)
+
+    def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
+        """The expression of the gradients of `inputs`, from the results and their gradients."""
+        raise NotImplementedError
 
 
 def users_lines() -> str:

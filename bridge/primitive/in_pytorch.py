@@ -1,8 +1,8 @@
 """Operators that cannot be a primitive: PyTorch runs them at once, on views of MindSpore's memory, in PyNative mode.
 
 They are those whose result is a Python value, or has a shape that depends on the data (in that call:
-bridge/infer/data_dependent.py). Where MindSpore has to own the
-results' memory (on a GPU, or to differentiate), a primitive computes them again, now that their shapes are known.
+bridge/infer/data_dependent.py). Where MindSpore has to own the results' memory (on a GPU, or to differentiate), a
+primitive computes them again, now that their shapes are known.
 """
 
 from __future__ import annotations

@@ -18,17 +18,11 @@ from bridge.programs import plan, result_tree, store
 from bridge.programs.capture import Spec
 from bridge.programs.kernel import forward_kernel, program_call
 from bridge.programs.tape import Refusal
-from bridge.programs.tree import _to_torch
+from bridge.programs.tree import to_torch_leaf
 
 _HOOKS = (
     "_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks"
 )  # fmt: skip
-
-
-def _refuse_gpu(name: str) -> None:
-    # What was tried: buffers that a forward changes kept their old values, and constants stayed on the host.
-    if devices.target() == "GPU":
-        raise RuntimeError(f"{name}: on a GPU a PyTorch module works in PyNative mode only")
 
 
 class GraphModule:
@@ -61,11 +55,10 @@ class GraphModule:
         arguments = _Arguments(args, kwargs)
         specs = [_spec(w, own.requires_grad) for w, own in zip(weights, self.weights, strict=True)]
         inputs = arguments.specs()
-        device = "CPU"
+        device = "CPU"  # a GPU is refused
         torch_device = devices.torch_name(device)
-        kind = torch.device(torch_device).type
         with self.autocast():
-            precision = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+            precision = torch.is_autocast_enabled(torch_device), torch.get_autocast_dtype(torch_device)
         name = store.key(self.module, self.names, (specs, inputs, arguments.form, precision), torch_device)
         found = store.plan(name, lambda: self._capture(arguments, specs + inputs, torch_device))
         kernel = forward_kernel(self.name, found, device)
@@ -125,7 +118,7 @@ class _Arguments:
             return [self._described(item) for item in value]
         if isinstance(value, dict):
             return {key: self._described(item) for key, item in value.items()}
-        return _to_torch(value)
+        return to_torch_leaf(value)
 
     def specs(self) -> list[Spec]:
         found: list[Spec] = []
@@ -168,6 +161,12 @@ class _Place:
 
     def __repr__(self) -> str:
         return f"tensor {self.number}"
+
+
+def _refuse_gpu(name: str) -> None:
+    # On a GPU buffers that a forward changes kept their old values in a trial, and constants stayed on the host.
+    if devices.target() == "GPU":
+        raise RuntimeError(f"{name}: on a GPU a PyTorch module works in PyNative mode only")
 
 
 def _refuse_hooks(module: torch.nn.Module) -> None:

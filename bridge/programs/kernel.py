@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from bridge.op import dtypes
 from bridge.op.encoding import encode
 from bridge.op.table import SHARED
 from bridge.primitive import bprops
-from bridge.primitive.graph_calls import Call, Item, graph_call
+from bridge.primitive.graph_calls import Call, Item, PlannedBprop
 from bridge.primitive.kernel import Kernel
 from bridge.programs.plan import Plan, ProgramFile
 
@@ -47,8 +46,8 @@ class ProgramKernel(Kernel):
         return self.results
 
 
-class _Planned(_mindspore.CompiledAsMethod):
-    """What MindSpore compiles for a bprop: one graph_call."""
+class _InGraph(PlannedBprop):
+    """A bprop for graph mode only."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -56,18 +55,8 @@ class _Planned(_mindspore.CompiledAsMethod):
     def __call__(self, inputs: Any, out: Any, dout: Any) -> Any:
         raise RuntimeError(f"{self.name}: a program runs in graph mode only")
 
-    def _call_in_graph(self, inputs, out, dout):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        return self._graph_call(inputs, out, dout)
 
-    @functools.cached_property
-    def _graph_call(self) -> Any:
-        return graph_call(f"gradient of {self.name}", self._plan_in_graph)
-
-    def _plan_in_graph(self, inputs: Sequence[Any], out: Any, dout: Any) -> Any:
-        raise NotImplementedError
-
-
-class Differentiate(_Planned):
+class Differentiate(_InGraph):
     """The gradient of a forward program: its backward program."""
 
     def __init__(self, name: str, plan: Plan, device: str) -> None:
@@ -75,7 +64,7 @@ class Differentiate(_Planned):
         self.plan = plan
         self.device = device
 
-    def _plan_in_graph(self, inputs: Sequence[Any], out: Any, dout: Any) -> Any:
+    def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
         plan = self.plan
         places = [(i, j) for i, group in enumerate(plan.forward.groups) for j in range(len(group))]
         order = [position for group in plan.forward.groups for position in group]
@@ -98,10 +87,10 @@ def program_call(kernel: ProgramKernel, program: ProgramFile, tensors: Sequence[
     return Call(kernel, [tuple(tensors[position] for position in group) for group in program.groups])
 
 
-class FirstOrderOnly(_Planned):
+class FirstOrderOnly(_InGraph):
     """The gradient of a backward program, which does not exist."""
 
-    def _plan_in_graph(self, inputs: Sequence[Any], out: Any, dout: Any) -> Any:
+    def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
         raise RuntimeError(f"{self.name}: gradients of second order are for PyNative mode; a graph has the first only")
 
 

@@ -76,7 +76,7 @@ def _with_fields(value: Any, names: list[str], fields: list[Any]) -> Any:
 
 def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
     """The positional and keyword arguments of a call with MindSpore's tensors."""
-    return Tree((args, kwargs), ms.Tensor, _to_torch)
+    return Tree((args, kwargs), ms.Tensor, to_torch_leaf)
 
 
 def results(value: Any) -> Tree:
@@ -84,7 +84,7 @@ def results(value: Any) -> Tree:
     return Tree(value, torch.Tensor, _to_mindspore)
 
 
-def _to_torch(leaf: Any) -> Any:
+def to_torch_leaf(leaf: Any) -> Any:
     return dtypes.to_torch(leaf) if isinstance(leaf, _MINDSPORE_DTYPE) else leaf
 
 
