@@ -47,15 +47,15 @@ class GraphProgram:
 
     def _plan_in_graph(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The expression of a call (bridge/primitive/graph_calls.py)."""
-        _refuse_gpu(self.name)
         _refuse_hooks(self.function)
         arguments = _Arguments(args, kwargs)
         specs = [_spec(w, own.requires_grad) for w, own in zip(weights, self.state.parameters.values(), strict=True)]
         inputs = arguments.specs()
-        device = "CPU"  # a GPU is refused
+        device = devices.target()
         torch_device = devices.torch_name(device)
+        kind = torch.device(torch_device).type
         with self.autocast():
-            precision = torch.is_autocast_enabled(torch_device), torch.get_autocast_dtype(torch_device)
+            precision = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
         name = store.key(self.function, self.state.tensors, (specs, inputs, arguments.form, precision), torch_device)
         found = store.plan(name, lambda: self._capture(arguments, specs + inputs, torch_device))
         kernel = forward_kernel(self.name, found, device)
@@ -77,7 +77,7 @@ class GraphProgram:
             finally:
                 self.state.write_back()
             form = result_tree.flatten(returned, results)
-            return results or [torch.zeros(())]  # MindSpore runs an operator for its results
+            return results or [torch.zeros((), device=device)]  # MindSpore runs an operator for its results
 
         try:
             with _no_python_draws():
@@ -163,12 +163,6 @@ class _Place:
 
     def __repr__(self) -> str:
         return f"tensor {self.number}"
-
-
-def _refuse_gpu(name: str) -> None:
-    # On a GPU buffers that a forward changes kept their old values in a trial, and constants stayed on the host.
-    if devices.target() == "GPU":
-        raise RuntimeError(f"{name}: on a GPU a program works in PyNative mode only")
 
 
 def _refuse_hooks(function: Callable[..., Any]) -> None:

@@ -56,6 +56,8 @@ class Program(_mindspore.CompiledAsMethod):
         self.state = State(state or {}, modules, self._calls)
         self.weights = ms.ParameterTuple(list(self.state.parameters.values()))
         self.graph = GraphProgram(function, self.name, self.state, self._autocast)
+        if self._gpu >= 0:  # a graph goes on with the memory that its Parameters have when it is compiled
+            self._calls(lambda _: [], [], self._gpu)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = tree.arguments(args, kwargs)

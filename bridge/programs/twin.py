@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import pathlib
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -120,14 +120,14 @@ def _twin_of_function(twins: Twins, function: FunctionType) -> FunctionType:
 
 
 def _twin_of_cell(twins: Twins, cell: ms.nn.Cell) -> Any:
-    kind = _twin_class(type(cell))
+    kind = _twin_class(type(cell))  # type: ignore[arg-type]
     twin = kind.__new__(kind)
     object.__setattr__(twin, "_twin", (twins, cell))
     return twin
 
 
 @functools.cache
-def _twin_class(kind: Hashable) -> Any:
+def _twin_class(kind: Any) -> Any:
     """A Cell's class for its twin: what it has is the twin of what the Cell has now."""
 
     class Twin(kind):  # type: ignore[misc, valid-type]  # any Cell's
