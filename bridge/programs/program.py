@@ -1,9 +1,10 @@
-"""The call of a module: in PyNative mode its own Python runs under PyTorch's autograd, on MindSpore's memory."""
+"""The call of a function: in PyNative mode its own Python runs under PyTorch's autograd, on MindSpore's memory."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import mindspore as ms
@@ -14,30 +15,42 @@ from bridge._start import start_on
 from bridge.op import devices
 from bridge.primitive.kernel import direct, one_at_a_time
 from bridge.programs import tree
-from bridge.programs.graph import GraphModule
-from bridge.programs.state import State, move_unshared
+from bridge.programs.graph import GraphProgram
+from bridge.programs.state import ModuleState, State
 
 
 class Program(_mindspore.CompiledAsMethod):
-    """A module as a function of MindSpore's tensors.
+    """A function of PyTorch's tensors as one of MindSpore's tensors.
 
     ms_ext/mindspore/python/module.cpp makes the tensors PyTorch's and back, and records the call for
     MindSpore's gradients.
 
+    Args:
+        function: a module, or another callable. Tensors that it finds elsewhere than in its arguments and in its state
+            are constants.
+        name: what errors call it.
+        state: the tensors that it keeps between calls, by name; those of a module are known.
+
     Attributes:
-        module: the PyTorch module.
-        state: its parameters and buffers.
+        function: the function.
+        state: what it keeps between calls.
         precision: the dtype that `Cell.to_float` or `mindspore.amp` gave the Cell, for torch.autocast.
     """
 
-    def __init__(self, module: torch.nn.Module) -> None:
-        self.module = module
+    def __init__(
+        self, function: Callable[..., Any], *, name: str | None = None, state: Mapping[str, torch.Tensor] | None = None
+    ) -> None:
+        self.function = function
+        self.name = str(name or getattr(function, "__name__", type(function).__name__))
         self.precision: torch.dtype | None = None
         start_on(devices.target())
-        self._calls = direct.module(type(module).__name__)
-        self.state = State(module, self._calls)
+        self._calls = direct.module(self.name)
+        if state is None and isinstance(function, torch.nn.Module):
+            self.state: State = ModuleState(function, self._calls)
+        else:
+            self.state = State(state or {}, self._calls)
         self.weights = ms.ParameterTuple(list(self.state.parameters.values()))
-        self.graph = GraphModule(module, self.state.parameters, self._autocast)
+        self.graph = GraphProgram(function, self.name, self.state, self._autocast)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = tree.arguments(args, kwargs)
@@ -47,8 +60,8 @@ class Program(_mindspore.CompiledAsMethod):
             nonlocal found
             args, kwargs = given.with_tensors(tensors)
             with self._autocast():
-                found = tree.results(self.module(*args, **kwargs))
-            self.state.follow_buffers()
+                found = tree.results(self.function(*args, **kwargs))
+            self.state.follow()
             return found.tensors
 
         with one_at_a_time:
@@ -67,7 +80,7 @@ class Program(_mindspore.CompiledAsMethod):
             return torch.autocast(device, self.precision, enabled=self.precision != torch.float32)
         if direct.has_mixed_precision():
             raise RuntimeError(
-                f"{type(self.module).__name__}: the lists of mindspore.amp do not reach into a PyTorch module: give "
+                f"{self.name}: the lists of mindspore.amp do not reach into a PyTorch module: give "
                 "its Cell a dtype of its own, by to_float"
             )
         return contextlib.nullcontext()
@@ -79,7 +92,7 @@ class Program(_mindspore.CompiledAsMethod):
             return -1
         if not devices.has_cuda_set():
             raise RuntimeError("bridge.cell on a GPU needs a bridge that was built with the CUDA operators")
-        move_unshared(self.module, devices.torch_name("GPU"))
+        self.state.move_unshared(devices.torch_name("GPU"))
         return int(ms.get_context("device_id"))
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
