@@ -73,6 +73,10 @@ class Operator(_mindspore.CompiledAsMethod):
             self._schemas = [schema(name) for name in self.names]
         return self._schemas
 
+    def has_argument(self, name: str) -> bool:
+        """Whether one of the overloads has an argument of this name."""
+        return any(argument.name == name for op in self.schemas for argument in op.arguments)
+
     def forget(self) -> None:
         """Forget all plans, because what they follow from has changed."""
         self._plans.clear()

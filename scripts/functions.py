@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-import mindspore as ms
 import torch
 
 import bridge
@@ -48,6 +47,8 @@ from .conformance.sources import opinfo_entries
 from .conformance.verdict import FAILED, PASSED, SKIPPED, Mismatch, Outcome, Skip, judge, skip_on_error
 
 NAMESPACES: tuple[ModuleType, ...] = (T, F, linalg, fft, special)
+# Methods that take the tensor after another argument when they are functions.
+OTHER_ORDER = ("polygamma", "where")
 UNINITIALISED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 
 
@@ -66,12 +67,14 @@ class FunctionCall(Call):
 def rows() -> Iterator[tuple[Any, Function, Callable[..., Any]]]:
     """Rows of OpInfo with a function of the bridge and PyTorch's own: the public function, and the method if that is
     another one."""
-    by_function = {id(value.function): value for n in NAMESPACES for value in vars(n).values() if type(value) is Function}
+    public = [value for namespace in NAMESPACES for value in vars(namespace).values() if type(value) is Function]
+    by_function = {id(value.function): value for value in public}
     for entry in opinfo_entries():
         function = by_function.get(id(entry.op))
         if function is not None:
             yield entry, function, entry.op
-        method = getattr(T, getattr(entry.method_variant, "__name__", ""), None)
+        name = getattr(entry.method_variant, "__name__", "")
+        method = vars(T).get(name) if name not in OTHER_ORDER else None
         if type(method) is Function and method is not function:
             yield entry, method, entry.method_variant
 
@@ -114,16 +117,32 @@ def _value(value: Any) -> Any:
     return convert.ms_dtype(value) if isinstance(value, torch.dtype) else value
 
 
+def argument(value: Any) -> Any:
+    return value if isinstance(value, torch.memory_format) else convert.argument(value)
+
+
+def arguments(call: FunctionCall) -> tuple[list[Any], dict[str, Any]]:
+    return [*map(argument, call.args)], {key: argument(value) for key, value in call.kwargs.items()}
+
+
 def in_pynative(call: FunctionCall) -> Callable[[], Any]:
-    args, kwargs = [*map(convert.argument, call.args)], convert.keywords(call.kwargs)
+    args, kwargs = arguments(call)
     return lambda: call.ours(*args, **kwargs)
+
+
+class WrittenFunction(WrittenCall):
+    def argument(self, value: Any) -> str:
+        if not isinstance(value, torch.memory_format):
+            return super().argument(value)
+        self.constants[name := f"c{len(self.constants)}"] = value
+        return name
 
 
 def written(call: FunctionCall) -> WrittenCall:
     """The call as source, with the function as the constant `function`."""
-    found = WrittenCall()
-    arguments = [*map(found.argument, call.args), *(f"{k}={found.argument(v)}" for k, v in call.kwargs.items())]
-    found.expression = f"function({', '.join(arguments)})"
+    found = WrittenFunction()
+    given = [*map(found.argument, call.args), *(f"{k}={found.argument(v)}" for k, v in call.kwargs.items())]
+    found.expression = f"function({', '.join(given)})"
     found.constants["function"] = call.ours
     return found
 
@@ -153,7 +172,8 @@ def pynative_gradients(call: FunctionCall, wanted: Expected) -> Callable[[], Any
     def function(*inputs: Any) -> Any:
         left = iter(inputs)
         made = call.with_tensors(lambda t: fixed[id(t)] if id(t) in fixed else next(left))
-        found = flatten(call.ours(*map(convert.argument, made.args), **convert.keywords(made.kwargs)))
+        args, kwargs = arguments(made)  # type: ignore[arg-type]  # with_tensors keeps the class
+        found = flatten(call.ours(*args, **kwargs))
         return _only(tuple(found[i] for i in wanted.places))
 
     inputs = [convert.to_ms(t) for t in wanted.inputs]

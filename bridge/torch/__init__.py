@@ -25,7 +25,7 @@ globals().update(names.functions(torch))
 globals().update(names.values())
 globals().update(names.methods([*globals()]))
 Tensor = mindspore.Tensor
-dtype = type(mindspore.float32)
+dtype = mindspore.dtype.Type
 finfo = Function("torch.finfo", torch.finfo)
 iinfo = Function("torch.iinfo", torch.iinfo)
 

@@ -29,7 +29,13 @@ def set_default_dtype(d: Any) -> None:
         TypeError: it is not a floating dtype.
     """
     torch.set_default_dtype(d if isinstance(d, torch.dtype) else dtypes.to_torch(d))
-    for found in (meta.infer, on_data.infer_on_data, unknown.check_dtypes, composite.replacement, kernel.graph_primitive):
+    for found in (
+        meta.infer,
+        on_data.infer_on_data,
+        unknown.check_dtypes,
+        composite.replacement,
+        kernel.graph_primitive,
+    ):
         found.cache_clear()
     for operator in vars(aten).values():
         if isinstance(operator, Operator):

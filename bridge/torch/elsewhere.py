@@ -36,7 +36,10 @@ _SENTENCES: tuple[tuple[str, str], ...] = (
     ),
     (r"torch\.(save|load|serialization)", "mindspore.save_checkpoint and mindspore.load_checkpoint write and read"),
     (r"torch\.(compile|jit|fx|export|compiler|cond|while_loop|fork|wait)(\..*)?", "mindspore.jit compiles"),
-    (r"torch\.(distributed|multiprocessing|prepare_multiprocessing.*)(\..*)?", "mindspore.communication and mint.distributed do"),
+    (
+        r"torch\.(distributed|multiprocessing|prepare_multiprocessing.*)(\..*)?",
+        "mindspore.communication and mint.distributed do",
+    ),
     (
         r"torch\.(.*autocast.*|amp|GradScaler)(\..*)?",
         "Cell.to_float and mindspore.amp choose the precision, and mindspore.amp scales losses",
@@ -126,11 +129,13 @@ class Elsewhere(_mindspore.CompiledAsMethod):
     Args:
         name: as in "torch.no_grad".
         sentence: what MindSpore has instead.
+        value: PyTorch's own; None if it is not at hand.
     """
 
-    def __init__(self, name: str, sentence: str) -> None:
-        self.__dict__["__name__"] = name
+    def __init__(self, name: str, sentence: str, value: Any = None) -> None:
+        self.__name__ = name
         self._sentence = sentence
+        self._value = value
 
     @functools.cached_property
     def _graph_call(self) -> Any:
@@ -143,10 +148,10 @@ class Elsewhere(_mindspore.CompiledAsMethod):
         self._refuse()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
+        if name.startswith("_") or not hasattr(self._value, name):
+            raise AttributeError(f"{self.__name__} has no {name!r}, and is not in bridge.torch: {self._sentence}")
         full = f"{self.__name__}.{name}"
-        return Elsewhere(full, reason(full) or self._sentence)
+        return Elsewhere(full, reason(full) or self._sentence, getattr(self._value, name))
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self._graph_call(args, kwargs)

@@ -82,7 +82,7 @@ class Function(_mindspore.CompiledAsMethod):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if kwargs and not keywords.TRANSLATED.isdisjoint(kwargs):
-            kwargs = keywords.translated(self.__name__, kwargs, self.operator is not None)
+            kwargs = keywords.translated(self.__name__, kwargs, self.operator)
         if self.operator is None:
             return self._traced(args, kwargs)
         try:
@@ -141,7 +141,7 @@ class Function(_mindspore.CompiledAsMethod):
     @functools.cached_property
     def program(self) -> Program:
         """The function as PyTorch runs it."""
-        return Program(_Module(self.__name__, self.function))
+        return Program(self.function, name=self.__name__)
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self._graph_call(args, kwargs)
@@ -157,7 +157,7 @@ class Function(_mindspore.CompiledAsMethod):
             product, lines: see Operator.plan_in_graph.
         """
         start_on(devices.target())
-        kwargs = keywords.translated(self.__name__, kwargs, self.operator is not None)
+        kwargs = keywords.translated(self.__name__, kwargs, self.operator)
         refusal: Exception | None = None
         if self.operator is not None:
             try:
@@ -176,18 +176,6 @@ class Function(_mindspore.CompiledAsMethod):
 
 
 _all: weakref.WeakSet[Function] = weakref.WeakSet()
-
-
-class _Module(torch.nn.Module):
-    """A function as a module without parameters."""
-
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.name = name
-        self.function = function
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
 
 
 @dataclass

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import mindspore as ms
 import torch
 
 from bridge.call.arguments import Bound
 from bridge.op import dtypes
 from bridge.primitive.graph_calls import Call, GraphNumber, GraphTensor, Item
 from bridge.torch.trace import OneCall, filled
-
-_MINDSPORE_DTYPE = type(dtypes.MINDSPORE_DTYPES["float32"])
 
 
 class Marks:
@@ -43,7 +42,7 @@ class Marks:
         if isinstance(value, dict):
             pairs = {key: self._described(item) for key, item in value.items()}
             return lambda tensors: {key: item(tensors) for key, item in pairs.items()}
-        found = dtypes.to_torch(value) if isinstance(value, _MINDSPORE_DTYPE) else value
+        found = dtypes.to_torch(value) if isinstance(value, ms.dtype.Type) else value
         return lambda tensors: found
 
     @property

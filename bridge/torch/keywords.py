@@ -7,19 +7,19 @@ from typing import Any
 import torch
 
 from bridge.op import devices
-
+from bridge.operator import Operator
 
 # NumPy's names, which PyTorch's parser takes too.
 _ALIASES = {"axis": "dim", "keepdims": "keepdim"}
 TRANSLATED = frozenset(("out", "device", "layout", "requires_grad", "pin_memory", "names", *_ALIASES))
 
 
-def translated(name: str, kwargs: dict[str, Any], by_parser: bool) -> dict[str, Any]:
+def translated(name: str, kwargs: dict[str, Any], operator: Operator | None) -> dict[str, Any]:
     """The arguments without those that say what is so anyway.
 
     Args:
         name: of the function.
-        by_parser: whether PyTorch's own parser takes the arguments.
+        operator: the operator that takes the arguments, if it is one, as PyTorch's own parser does.
 
     Raises:
         TypeError, ValueError: one asks for what MindSpore does not have.
@@ -28,7 +28,7 @@ def translated(name: str, kwargs: dict[str, Any], by_parser: bool) -> dict[str, 
         return kwargs
     found = {}
     for key, value in kwargs.items():
-        if by_parser and key in _ALIASES and _ALIASES[key] not in kwargs:
+        if operator is not None and key in _ALIASES and not operator.has_argument(key):
             found[_ALIASES[key]] = value
         elif key in TRANSLATED and key not in _ALIASES:
             _check(name, key, value)

@@ -74,8 +74,12 @@ def values() -> dict[str, Any]:
 
 def elsewhere(namespace: ModuleType) -> dict[str, Elsewhere]:
     """Stands for what one of PyTorch's namespaces has and MindSpore has elsewhere."""
-    full = {name: f"{namespace.__name__}.{name}" for name in dir(namespace) if not name.startswith("_")}
-    return {name: Elsewhere(each, reason(each)) for name, each in full.items() if reason(each)}
+    found = {}
+    for name in dir(namespace):
+        full = f"{namespace.__name__}.{name}"
+        if not name.startswith("_") and reason(full):
+            found[name] = Elsewhere(full, reason(full), getattr(namespace, name))
+    return found
 
 
 def missing(namespace: str, name: str, known: Mapping[str, Any]) -> Any:

@@ -186,7 +186,9 @@ def _bound(
         return None
     order = list(marks.values())
     inputs = tuple(order.index(mark) for mark in bound.tensors)
-    return OneCall(bound.schema, bound.text, len(tensors), inputs, form, returned is results or _same(returned, results))
+    return OneCall(
+        bound.schema, bound.text, len(tensors), inputs, form, returned is results or _same(returned, results)
+    )
 
 
 def _same(returned: Any, results: Any) -> bool:
