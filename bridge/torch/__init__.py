@@ -14,9 +14,8 @@ from typing import Any
 import mindspore
 import torch
 
-from bridge._start import manual_seed
-from bridge.torch import fft, linalg, names, nn, special
-from bridge.torch.default_dtype import get_default_dtype, set_default_dtype
+from bridge import _start
+from bridge.torch import default_dtype, fft, linalg, names, nn, special
 from bridge.torch.function import Function
 
 # MindSpore's compiler looks into a module's dictionary, so everything stands there from the start.
@@ -24,6 +23,10 @@ globals().update(names.elsewhere(torch))
 globals().update(names.functions(torch))
 globals().update(names.values())
 globals().update(names.methods([*globals()]))
+# These stand in the place of PyTorch's.
+manual_seed = _start.manual_seed
+get_default_dtype = default_dtype.get_default_dtype
+set_default_dtype = default_dtype.set_default_dtype
 Tensor = mindspore.Tensor
 dtype = mindspore.dtype.Type
 finfo = Function("torch.finfo", torch.finfo)

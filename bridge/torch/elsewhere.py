@@ -60,13 +60,13 @@ _SENTENCES: tuple[tuple[str, str], ...] = (
         "MindSpore's sparse tensors are other types, which PyTorch's kernels do not take",
     ),
     (
-        r"torch\.(Tensor\.)?(.*quant.*|q_.*|int_repr|choose_qparams.*|fused_moving_avg.*|ao|qscheme|per_(channel|tensor)_"
+        r"torch\.(Tensor\.)?((de|empty_)?quantize.*|fbgemm_.*|quantization|q_.*|int_repr|choose_qparams.*|fused_moving_avg.*|ao|qscheme|per_(channel|tensor)_"
         r".*|q?u?int[1-7]?|quint.*|qint.*)(\..*)?",
         "MindSpore has no quantized tensors",
     ),
     (r"torch\.(Tensor\.)?(nested|jagged|is_nested|to_padded_tensor)(\..*)?", "MindSpore has no nested tensors"),
     (
-        r"torch\.(Tensor\.)?(.*names?|rename|align_(as|to|tensors)|refine_names)",
+        r"torch\.(Tensor\.)?(names|rename|align_(as|to|tensors)|refine_names)",
         "MindSpore's tensors have no named dimensions",
     ),
     (
@@ -119,7 +119,7 @@ def reason(name: str) -> str:
             return sentence
     last = name.rpartition(".")[2]
     if last.endswith("_") and not last.endswith("__"):
-        return f"it changes its argument: {last[:-1]} returns a new tensor"
+        return "it changes its argument, and the function without the underscore returns a new tensor"
     return ""
 
 
@@ -134,7 +134,7 @@ class Elsewhere(_mindspore.CompiledAsMethod):
 
     def __init__(self, name: str, sentence: str, value: Any = None) -> None:
         self.__name__ = name
-        self._sentence = sentence
+        self.sentence = sentence
         self._value = value
 
     @functools.cached_property
@@ -142,19 +142,19 @@ class Elsewhere(_mindspore.CompiledAsMethod):
         return graph_call(self.__name__, self._refuse)
 
     def _refuse(self, *_: Any) -> NoReturn:
-        raise NotImplementedError(f"{self.__name__} is not in bridge.torch: {self._sentence}")
+        raise NotImplementedError(f"{self.__name__} is not in bridge.torch: {self.sentence}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._refuse()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(self._value, name):
-            raise AttributeError(f"{self.__name__} has no {name!r}, and is not in bridge.torch: {self._sentence}")
+            raise AttributeError(f"{self.__name__} has no {name!r}, and is not in bridge.torch: {self.sentence}")
         full = f"{self.__name__}.{name}"
-        return Elsewhere(full, reason(full) or self._sentence, getattr(self._value, name))
+        return Elsewhere(full, reason(full) or self.sentence, getattr(self._value, name))
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self._graph_call(args, kwargs)
 
     def __repr__(self) -> str:
-        return f"<{self.__name__}: {self._sentence}>"
+        return f"<{self.__name__}: {self.sentence}>"

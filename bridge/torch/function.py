@@ -2,7 +2,7 @@
 
 What PyTorch's C++ has under ATen's name goes straight to that operator of the bridge. What is written in Python runs
 once on tensors without data, for each form, shape and dtype of its arguments: it goes to the one operator that it comes
-to (bridge/torch/trace.py). Everything else, and every call that an operator refuses, is run by PyTorch itself as a
+to (bridge/torch/tracing.py). Everything else, and every call that an operator refuses, is run by PyTorch itself as a
 program (bridge/programs): it has the right results, or the right words.
 """
 
@@ -23,12 +23,12 @@ from bridge.call.arguments import Bound
 from bridge.op import devices, dtypes
 from bridge.operator import Operator, argument_key, planned_in_graph, prepared
 from bridge.primitive import in_pytorch
-from bridge.primitive.graph_calls import Call, Part, graph_call
+from bridge.primitive.graph_calls import graph_call
 from bridge.primitive.kernel import keep
 from bridge.programs import tree
 from bridge.programs.program import Program
 from bridge.torch import in_graph, keywords
-from bridge.torch.trace import OneCall, WritesArgument, filled, one_call
+from bridge.torch.tracing import OneCall, WritesArgument, filled, one_call
 
 
 class _Documentation:
@@ -70,6 +70,8 @@ class Function(_mindspore.CompiledAsMethod):
         """Have all functions forget their plans, because what these follow from has changed."""
         for function in _all:
             function._plans.clear()
+            if function.operator is not None:
+                function.operator.forget()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Function:
         return self
@@ -122,7 +124,7 @@ class Function(_mindspore.CompiledAsMethod):
         return None if found is None else _caller(found)
 
     def one_call(self, specs: Sequence[Any], arguments: Callable[..., Any]) -> OneCall | None:
-        """See bridge.torch.trace.one_call."""
+        """See bridge.torch.tracing.one_call."""
         try:
             return one_call(self.function, specs, arguments)
         except WritesArgument:
@@ -169,7 +171,7 @@ class Function(_mindspore.CompiledAsMethod):
             raise refusal or RuntimeError(f"{self.__name__}: in graph mode it needs known shapes and constant numbers")
         found = self.one_call(marks.specs, marks.with_tensors)
         if found is None or (found.op is not None and in_pytorch.without_kernel(found.op)):
-            return Call(self.program.graph.call, [(), Part((0,)), Part((1,))])
+            return self.program.graph.plan_in_graph([], args, kwargs)
         return in_graph.traced(
             found, marks.tensors, lambda bound: planned_in_graph(bound, False, self._graph_call, product, lines)
         )

@@ -11,7 +11,7 @@ import torch
 from bridge.call.arguments import Bound
 from bridge.op import dtypes
 from bridge.primitive.graph_calls import Call, GraphNumber, GraphTensor, Item
-from bridge.torch.trace import OneCall, filled
+from bridge.torch.tracing import OneCall, filled
 
 
 class Marks:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import math
 from collections.abc import Iterable, Mapping
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -13,6 +12,7 @@ import torch
 
 from bridge import aten
 from bridge.op.dtypes import MINDSPORE_FROM_TORCH
+from bridge.op.schema import schema
 from bridge.op.table import packets
 from bridge.operator import Operator
 from bridge.torch.elsewhere import Elsewhere, reason
@@ -34,9 +34,14 @@ def _operator(function: Any, kind: type) -> Operator | None:
     name = function.__name__
     if not isinstance(function, kind) or name not in packets() or name in _PARSED_BY_HAND | _GIVE_DTYPES:
         return None
-    found = vars(aten)[name]
-    assert isinstance(found, Operator)
-    return found
+    overloads = sorted(packets()[name], key=_takes_tensors, reverse=True)
+    return vars(aten)[name] if overloads == packets()[name] else Operator(name, tuple(overloads))
+
+
+def _takes_tensors(overload: str) -> int:
+    """How many tensors an overload takes. Those that take more are tried first: where another overload takes a number,
+    a tensor without dimensions would lose its gradient."""
+    return sum(argument.base == "Tensor" and not argument.is_list for argument in schema(overload).positional)
 
 
 def functions(namespace: ModuleType) -> dict[str, Function]:
@@ -102,7 +107,7 @@ def missing(namespace: str, name: str, known: Mapping[str, Any]) -> Any:
     raise AttributeError(f"bridge.{namespace} has no {name!r}{hint}")
 
 
-def is_public_function(namespace: ModuleType, name: str) -> bool:
+def is_public_function(namespace: Any, name: str) -> bool:
     """Whether a name of one of PyTorch's namespaces is a public function."""
     value = getattr(namespace, name)
-    return not name.startswith("_") and callable(value) and not inspect.isclass(value)
+    return not name.startswith("_") and isinstance(value, (BuiltinFunctionType, FunctionType, _METHOD))

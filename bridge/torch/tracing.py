@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bridge.call.arguments import Binder, TensorMark
 from bridge.call.torch_call import flat
+from bridge.infer import data_dependent
 from bridge.infer.trial import Spec
 from bridge.op.encoding import Text
 from bridge.op.schema import Schema, schema
@@ -74,7 +75,8 @@ class _Calls(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self._refuse_writes(func, args, kwargs)
-        results = func(*args, **kwargs)
+        unsized = _unsized(func)
+        results = func(*args, **kwargs) if unsized is None else unsized
         itself = _without_views(results, flat([*args, *kwargs.values()]))
         if itself is not None:
             return itself
@@ -88,6 +90,21 @@ class _Calls(TorchDispatchMode):
             value = args[i] if i < len(args) else kwargs.get(argument.name)
             if argument.is_write and any(t.untyped_storage()._cdata in self._given for t in flat(value)):
                 raise WritesArgument(func.name())
+
+
+def _unsized(func: Any) -> Any:
+    """What stands for the results of a call whose shapes the data decides; None if they do not."""
+    name = _name(func)
+    if name is None or not data_dependent.always(schema(name)) or not schema(name).gives_tensors:
+        return None
+    found = tuple(torch.empty(0) for _ in schema(name).results)
+    return found if len(found) > 1 else found[0]
+
+
+def _name(func: Any) -> str | None:
+    """The bridge's name of an overload; None if it does not have it."""
+    name = func.name().removeprefix("aten::")
+    return name if "skipped" not in table().get(name, {"skipped": ""}) else None
 
 
 def _without_views(results: Any, arguments: Sequence[torch.Tensor]) -> Any:
@@ -168,8 +185,8 @@ def _bound(
     form: Any,
     returned: Any,
 ) -> OneCall | None:
-    name = func.name().removeprefix("aten::")
-    if "schema" not in table().get(name, {}) or "skipped" in table()[name]:
+    name = _name(func)
+    if name is None or (data_dependent.always(schema(name)) and _has_numbers(form)):
         return None
     marks = {id(tensor): TensorMark() for tensor in tensors}
 
@@ -189,6 +206,14 @@ def _bound(
     return OneCall(
         bound.schema, bound.text, len(tensors), inputs, form, returned is results or _same(returned, results)
     )
+
+
+def _has_numbers(form: Any) -> bool:
+    """Whether a function returns something that may follow from the shapes of its results."""
+    if isinstance(form, (Result, Given)):
+        return False
+    kind, items = form
+    return items is not None if kind is None else any(map(_has_numbers, items))
 
 
 def _same(returned: Any, results: Any) -> bool:
