@@ -43,9 +43,9 @@ class GraphProgram:
     @functools.cached_property
     def call(self) -> Any:
         """Called with the Parameters of the state, the arguments and the keyword arguments."""
-        return graph_call(self.name, self._plan_in_graph)
+        return graph_call(self.name, self.plan_in_graph)
 
-    def _plan_in_graph(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def plan_in_graph(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The expression of a call (bridge/primitive/graph_calls.py)."""
         _refuse_hooks(self.function)
         arguments = _Arguments(args, kwargs)

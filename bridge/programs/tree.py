@@ -13,8 +13,6 @@ from torch.utils import _pytree as pytree
 
 from bridge.op import dtypes
 
-_MINDSPORE_DTYPE = type(ms.float32)
-
 
 class Tree:
     """A nested value, which holds the tensors of one framework apart.
@@ -85,7 +83,7 @@ def results(value: Any) -> Tree:
 
 
 def to_torch_leaf(leaf: Any) -> Any:
-    return dtypes.to_torch(leaf) if isinstance(leaf, _MINDSPORE_DTYPE) else leaf
+    return dtypes.to_torch(leaf) if isinstance(leaf, ms.dtype.Type) else leaf
 
 
 def _to_mindspore(leaf: Any) -> Any:
