@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,10 +11,14 @@ import mindspore as ms
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from bridge import _mindspore
 from bridge.op import dtypes
+from bridge.primitive.tensors import torch_view
 
 # What several Cells have of the same module is one Parameter.
 _parameters = WeakIdKeyDictionary()
+# And the way back, by weak references: neither framework keeps the other's alive.
+_tensors = WeakIdKeyDictionary()
 
 
 @dataclasses.dataclass
@@ -68,6 +73,7 @@ class State:
             empty = ms.Tensor(shape=tuple(tensor.shape), dtype=dtypes.to_mindspore(tensor.dtype))
             parameter = ms.Parameter(empty, name=name, requires_grad=tensor.requires_grad)
             _parameters[tensor] = parameter
+            _tensors[parameter] = weakref.ref(tensor)
         positions[id(tensor)] = self._calls.share(parameter, tensor)
         self.parameters[name] = parameter
 
@@ -78,6 +84,30 @@ class State:
             if now is not buffer.tensor and isinstance(now, torch.Tensor):
                 self._calls.replace(buffer.position, now)
                 buffer.tensor = now
+
+
+def shared_parameter(tensor: torch.Tensor) -> ms.Parameter | None:
+    """MindSpore's Parameter for PyTorch's, if they share their memory."""
+    return _parameters.get(tensor)
+
+
+def torch_parameter(parameter: ms.Parameter) -> torch.nn.Parameter:
+    """PyTorch's parameter for MindSpore's: the one of the module that has it, or a new one, with the same values.
+
+    Whoever shares the two (as `State` does) has one memory for both from then on.
+    """
+    _mindspore.wait()
+    parameter.init_data()
+    data = torch_view(parameter)
+    known = _tensors.get(parameter)
+    found = None if known is None else known()
+    if found is None:
+        found = torch.nn.Parameter(data.clone(), requires_grad=parameter.requires_grad)
+        _parameters[found] = parameter
+        _tensors[parameter] = weakref.ref(found)
+    elif found.data_ptr() != data.data_ptr():  # MindSpore's has got other memory since the module's last call
+        found.data = data.clone()
+    return found
 
 
 def _persistent_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str]]:
