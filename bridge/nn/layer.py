@@ -215,7 +215,7 @@ def layer_class(torch_class: type[torch.nn.Module]) -> type[Layer]:
     if torch_class is torch.nn.Module:
         return Layer
     bases = [layer_class(base) for base in torch_class.__bases__ if issubclass(base, torch.nn.Module)]
-    if LazyModuleMixin in torch_class.__bases__:
+    if issubclass(torch_class, LazyModuleMixin) and not any(issubclass(base, LazyLayer) for base in bases):
         bases.insert(0, LazyLayer)
     name = torch_class.__name__
     is_public = getattr(torch.nn, name, None) is torch_class

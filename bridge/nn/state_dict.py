@@ -17,7 +17,7 @@ def state_dict(cell: ms.nn.Cell) -> dict[str, Any]:
     """A copy of a Cell's parameters and buffers, under the names that PyTorch gives them."""
     state = as_module(cell).state_dict()
     for name, value in state.items():
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor) and not torch.nn.parameter.is_lazy(value):
             state[name] = value.detach().clone()
     return state
 

@@ -8,7 +8,7 @@ import mindspore as ms
 import torch
 
 from bridge import _mindspore
-from bridge.op import dtypes
+from bridge.op import devices, dtypes
 from bridge.operator import Operator
 from bridge.primitive.tensors import torch_view
 from bridge.programs.cell import ModuleCell
@@ -40,11 +40,15 @@ def to_torch(value: Any) -> Any:
 
 
 def without_device(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The keyword arguments of the constructor `name` but `device`, which has no meaning here.
+    """The keyword arguments of the constructor `name` but `device`, which may only be where MindSpore is.
 
     Raises:
-        TypeError: a device is asked for.
+        TypeError: another device is asked for.
     """
-    if kwargs.get("device") is not None:
-        raise TypeError(f"{name}: a layer is where MindSpore's device is: leave device out and call mindspore.set_device")
+    asked = kwargs.get("device")
+    if asked is not None and torch.device(asked).type != torch.device(devices.torch_name(devices.target())).type:
+        raise TypeError(
+            f"{name}: a layer is on MindSpore's device, {devices.target()}, and not on {asked!r}: leave device out and "
+            "call mindspore.set_device"
+        )
     return {key: value for key, value in kwargs.items() if key != "device"}

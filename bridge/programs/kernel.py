@@ -32,8 +32,10 @@ class ProgramKernel(Kernel):
     def __init__(self, name: str, program: ProgramFile, device: str, differentiate: Any) -> None:
         super().__init__(name, encode(program.path), f"{SHARED[device]}:aten_program", device, False, "")
         self.results = tuple((tuple(shape), dtypes.TORCH_DTYPES[dtype]) for shape, dtype in program.results)
-        # By aten_programInferType: some graphs are compiled without Python.
-        _mindspore.infer_types_in_cpp(self, [dtypes.to_mindspore(dtype) for _, dtype in self.results])
+        # By aten_programInferType: some graphs are compiled without Python. MindSpore takes what it infers without
+        # dimensions for a number.
+        if all(shape for shape, _ in self.results):
+            _mindspore.infer_types_in_cpp(self, [dtypes.to_mindspore(dtype) for _, dtype in self.results])
         if program.changes:
             _mindspore.keep_in_order(self)
         self.bprop = bprops.make(len(program.groups), differentiate)
