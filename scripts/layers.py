@@ -137,7 +137,7 @@ class Sample:
             module(*given[0], **given[1])
             bridge.manual_seed(9)
             layer(*own[0], **own[1])
-        self._compare(module, layer, copy.deepcopy(given), own, mode)
+        self._compare(module, layer, given, own, mode)
         self._compare_state("state_dict after", module, layer)
 
     def _compare(self, module: torch.nn.Module, layer: Any, given: Any, own: Any, mode: str) -> None:
@@ -165,14 +165,22 @@ class Sample:
         weights = list(layer.trainable_params())
         bridge.manual_seed(11)
         if not roots or not differentiated:
-            found = in_graph(lambda *a, **k: layer(*a, **k))(*own[0], **own[1])
+
+            def call(*args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+                return layer(*args, **kwargs)
+
+            found = in_graph(call)(*own[0], **own[1])
             compare("result", tensors_of(found, ms.Tensor), flat)
             return
         expected = torch.autograd.grad([t for _, t in roots], differentiated, halves, allow_unused=True)
         loss = Loss(layer, places, [Pick(path) for path, _ in roots])
         loss.set_train(self.training)
         gradient = ms.value_and_grad(loss, positions or None, weights or None, has_aux=True)
-        (_, found), gradients = in_graph(lambda *a, **k: gradient(*a, **k))(*items, **own[1])
+
+        def step(*args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return gradient(*args, **kwargs)
+
+        (_, found), gradients = in_graph(step)(*items, **own[1])
         compare("result", tensors_of(found, ms.Tensor), flat)
         compare("gradient", tensors_of(gradients, ms.Tensor), list(expected))
 

@@ -47,7 +47,8 @@ class Optimizer(ms.nn.Optimizer):
         self._follows = given.follows
         self.dynamic_lr = bool(given.schedules)
         self.schedules = ms.nn.CellList([self._schedule(rate) for rate in given.schedules])
-        if self.dynamic_lr and given.rates[0] is not None:
+        if given.rates[0] is not None:
+            del self.learning_rate  # a Parameter
             self.learning_rate = self.schedules[given.rates[0]]
         self._rate_before = float(np.float32(given.arguments.get("lr", 1.0)))
         self.update = Step(name, optimizer, sharing, self._set_rates)
