@@ -210,9 +210,7 @@ def _flat(args: tuple[Any, ...], kind: type) -> tuple[list[Any], list[Any]]:
 def samples(info: Any) -> Iterator[Sample]:
     for training in (True, False):
         torch.manual_seed(5)
-        given = info.module_inputs_func(
-            info, device="cpu", dtype=torch.float32, requires_grad=True, training=training
-        )
+        given = info.module_inputs_func(info, device="cpu", dtype=torch.float32, requires_grad=True, training=training)
         for one in given:
             if one.forward_input is not None:
                 yield Sample(info, one, training)
@@ -250,7 +248,9 @@ def main() -> None:
                 total[mode] += 1
                 equal[mode] += not found
                 if found:
-                    print(f"{info.name} {mode} sample {i} {'train' if sample.training else 'eval'}: {found}", flush=True)
+                    print(
+                        f"{info.name} {mode} sample {i} {'train' if sample.training else 'eval'}: {found}", flush=True
+                    )
     for mode in total:
         print(f"{mode}: {equal[mode]} of {total[mode]} samples bit-equal, {100 * equal[mode] / total[mode]:.1f} %")
 

@@ -284,7 +284,11 @@ def sgd(**options: Any) -> Any:
         (lambda: sgd(differentiable=True), ValueError, "leave differentiable out"),
         (lambda: sgd().zero_grad(), RuntimeError, "leave zero_grad out"),
         (lambda: sgd()((ms.Tensor(1.0),)), ValueError, "SGD has 2 parameters, and was given 1 gradients"),
-        (lambda: sgd()((ms.Tensor(1.0), ms.Tensor(1.0))), RuntimeError, "gradient of size|assigned grad has data of a different size"),
+        (
+            lambda: sgd()((ms.Tensor(1.0), ms.Tensor(1.0))),
+            RuntimeError,
+            "gradient of size|assigned grad has data of a different size",
+        ),
         (lambda: optim.lr_scheduler.StepLR(torch.optim.SGD([torch.zeros(1)]), 2), TypeError, "of bridge.optim"),
         (lambda: optim.SparseAdam, AttributeError, "use Adam"),
         (lambda: optim.Adan, AttributeError, "neither has the installed torch.optim"),

@@ -15,10 +15,15 @@ from typing import Any
 import mindspore as _ms
 import torch as _torch
 
-from bridge.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
+from bridge.nn.containers import ModuleDict as ModuleDict
+from bridge.nn.containers import ModuleList as ModuleList
+from bridge.nn.containers import ParameterDict as ParameterDict
+from bridge.nn.containers import ParameterList as ParameterList
+from bridge.nn.containers import Sequential as Sequential
 from bridge.nn.layer import Layer, layer_class
-from bridge.nn.module import Module
-from bridge.nn.state_dict import load_state_dict, state_dict
+from bridge.nn.module import Module as Module
+from bridge.nn.state_dict import load_state_dict as load_state_dict
+from bridge.nn.state_dict import state_dict as state_dict
 
 _UNAVAILABLE = {
     "DataParallel": "MindSpore trains on many devices by msrun and mindspore.set_auto_parallel_context",

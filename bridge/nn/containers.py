@@ -61,6 +61,9 @@ class _Run(_mindspore.CompiledAsMethod):
 class Sequential(ms.nn.SequentialCell, Module):
     """PyTorch's Sequential of layers and Cells, or of an OrderedDict of them."""
 
+    def __init__(self, *cells: Any) -> None:
+        super().__init__(*cells)  # type: ignore[call-arg]  # of MindSpore's class
+
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name == "cell_list":  # which MindSpore sets at each change
@@ -80,14 +83,14 @@ class ModuleList(ms.nn.CellList, Module):
     """PyTorch's ModuleList of layers and Cells."""
 
     def __init__(self, modules: Iterable[ms.nn.Cell] | None = None) -> None:
-        super().__init__([] if modules is None else list(modules))
+        super().__init__([] if modules is None else list(modules))  # type: ignore[call-arg]  # of MindSpore's class
 
 
 class ModuleDict(ms.nn.CellDict, Module):
     """PyTorch's ModuleDict of layers and Cells."""
 
     def __init__(self, modules: Mapping[str, ms.nn.Cell] | None = None) -> None:
-        super().__init__({} if modules is None else dict(modules))
+        super().__init__({} if modules is None else dict(modules))  # type: ignore[call-arg]  # of MindSpore's class
 
 
 class _Parameters(Module):

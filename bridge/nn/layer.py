@@ -15,13 +15,13 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from bridge import _mindspore
 from bridge._start import start_on
-from bridge.programs.constructor import to_torch, without_device
 from bridge.nn.module import Module
 from bridge.op import devices
 from bridge.primitive.graph_calls import graph_call
 from bridge.primitive.tensors import from_torch, torch_view
 from bridge.programs import tree
 from bridge.programs.cell import ModuleCell
+from bridge.programs.constructor import to_torch, without_device
 from bridge.programs.state import shared_parameter, torch_parameter
 
 
@@ -176,7 +176,8 @@ class _Uninitialised(_mindspore.CompiledAsMethod):
         given = tree.arguments(args, kwargs)
         _mindspore.wait()
         torch_args, torch_kwargs = given.with_tensors([torch_view(tensor) for tensor in given.tensors])
-        self.module._infer_parameters(self.module, torch_args, torch_kwargs)
+        lazy: Any = self.module
+        lazy._infer_parameters(self.module, torch_args, torch_kwargs)
         layer = self._layer()
         assert layer is not None
         layer.__class__ = layer_class(type(self.module))
@@ -198,7 +199,7 @@ class _Uninitialised(_mindspore.CompiledAsMethod):
 class LazyLayer(Layer):
     """A layer that has its Parameters from its first call on, when it becomes what its module becomes."""
 
-    def _hold(self, module: torch.nn.Module) -> None:
+    def _hold(self, module: Any) -> None:
         if not module.has_uninitialized_params():
             super()._hold(module)
             return
@@ -209,11 +210,17 @@ class LazyLayer(Layer):
             self.insert_param_to_cell(name, ms.Parameter(ms.Tensor(0.0), name=name, requires_grad=False))
 
 
-@functools.cache
+_classes: dict[Any, type[Layer]] = {torch.nn.Module: Layer}
+
+
 def layer_class(torch_class: type[torch.nn.Module]) -> type[Layer]:
     """The class of layers for a class of PyTorch's modules. It derives as that does."""
-    if torch_class is torch.nn.Module:
-        return Layer
+    if torch_class not in _classes:
+        _classes[torch_class] = _derived(torch_class)
+    return _classes[torch_class]
+
+
+def _derived(torch_class: type[torch.nn.Module]) -> type[Layer]:
     bases = [layer_class(base) for base in torch_class.__bases__ if issubclass(base, torch.nn.Module)]
     if issubclass(torch_class, LazyModuleMixin) and not any(issubclass(base, LazyLayer) for base in bases):
         bases.insert(0, LazyLayer)

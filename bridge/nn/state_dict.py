@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,10 +38,10 @@ def load_state_dict(cell: ms.nn.Cell, state: Mapping[str, Any], strict: bool = T
         RuntimeError: in PyTorch's words, names or shapes differ.
     """
     _mindspore.wait()
-    tensors = {name: torch_view(v) if isinstance(v, ms.Tensor) else v for name, v in state.items()}
+    tensors: Any = {name: torch_view(v) if isinstance(v, ms.Tensor) else v for name, v in state.items()}
     if hasattr(state, "_metadata"):
-        tensors = type(state)(tensors)  # type: ignore[call-arg]
-        tensors._metadata = state._metadata  # type: ignore[attr-defined]
+        tensors = collections.OrderedDict(tensors)
+        tensors._metadata = state._metadata
     return as_module(cell).load_state_dict(tensors, strict)
 
 

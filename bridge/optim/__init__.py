@@ -15,8 +15,9 @@ from typing import Any
 
 import torch as _torch
 
-from bridge.optim import lr_scheduler
-from bridge.optim.optimizer import Optimizer, optimizer_class
+from bridge.optim import lr_scheduler as lr_scheduler
+from bridge.optim.optimizer import Optimizer as Optimizer
+from bridge.optim.optimizer import optimizer_class
 
 _UNAVAILABLE = {
     "SparseAdam": "MindSpore's gradients are dense here: use Adam",

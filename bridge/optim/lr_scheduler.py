@@ -33,3 +33,7 @@ globals().update(
     }
 )
 __all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "Any")]
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"bridge.optim.lr_scheduler has no {name}, and neither has the installed torch.optim")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -48,7 +47,7 @@ class Optimizer(ms.nn.Optimizer):
         self.dynamic_lr = bool(given.schedules)
         self.schedules = ms.nn.CellList([self._schedule(rate) for rate in given.schedules])
         if given.rates[0] is not None:
-            del self.learning_rate  # a Parameter
+            delattr(self, "learning_rate")  # a Parameter
             self.learning_rate = self.schedules[given.rates[0]]
         self._rate_before = float(np.float32(given.arguments.get("lr", 1.0)))
         self.update = Step(name, optimizer, sharing, self._set_rates)
@@ -136,11 +135,17 @@ def _made(make: Callable[[], torch.optim.Optimizer], sharing: Sharing) -> torch.
     return found[0]
 
 
-@functools.cache
+_classes: dict[Any, type[Optimizer]] = {torch.optim.Optimizer: Optimizer}
+
+
 def optimizer_class(torch_class: type[torch.optim.Optimizer]) -> type[Optimizer]:
     """The class for one of PyTorch's. It derives as that does."""
-    base = torch_class.__base__
-    derives = base is not None and base is not torch.optim.Optimizer
+    if torch_class not in _classes:
+        _classes[torch_class] = _derived(torch_class)
+    return _classes[torch_class]
+
+
+def _derived(torch_class: type[torch.optim.Optimizer]) -> type[Optimizer]:
     name = torch_class.__name__
     page = f"https://docs.pytorch.org/docs/stable/generated/torch.optim.{name}.html"
     members = {
@@ -149,4 +154,5 @@ def optimizer_class(torch_class: type[torch.optim.Optimizer]) -> type[Optimizer]
         "__doc__": f"PyTorch's {name} as a MindSpore optimizer. {page}\n\n{inspect.getdoc(torch_class)}",
         "__signature__": inspect.signature(torch_class),
     }
-    return type(name, (optimizer_class(base) if derives else Optimizer,), members)
+    base: Any = torch_class.__base__
+    return type(name, (optimizer_class(base),), members)

@@ -1,7 +1,7 @@
 """One step of an optimizer: PyTorch's own, on MindSpore's memory, in both modes.
 
-In PyNative mode it runs as a module does (ms_ext/mindspore/python/module.cpp). In a graph it is a primitive whose kernel
-calls Python when the graph runs (host_call.py), so that nothing of the optimizer is a constant of the graph: learning
+In PyNative mode it runs as a module does (ms_ext/mindspore/python/module.cpp). In a graph it is a primitive whose
+kernel calls Python when the graph runs (host_call.py), so that nothing of the optimizer is a constant of the graph: learning
 rates, step counters and states are what they are at that step.
 """
 
@@ -59,7 +59,7 @@ class Step(_mindspore.CompiledAsMethod):
         losses: list[ms.Tensor] = []
         kept: list[Any] = []  # PyTorch has views of their memory
 
-        def evaluate() -> torch.Tensor:
+        def evaluate() -> Any:  # a tensor, as PyTorch's closures give
             loss, gradients = closure()
             losses.append(loss)
             kept.append(gradients)
@@ -157,4 +157,3 @@ class _Launched:
 
 def _as_list(gradients: Any) -> list[Any]:
     return list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]
-
