@@ -3,6 +3,7 @@
 In PyNative mode it runs as a module does (ms_ext/mindspore/python/module.cpp). In a graph it is a primitive whose
 kernel calls Python when the graph runs (host_call.py), so that nothing of the optimizer is a constant of the graph:
 learning rates, step counters and states are what they are at that step.
+"""
 
 from __future__ import annotations
 
