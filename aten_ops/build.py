@@ -174,6 +174,7 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
             *sorted((MS_EXT / "cuda").glob("*.cu")),
             MS_EXT / "gradient" / "gradient.cpp",
             MS_EXT / "programs" / "program_shim.cpp",
+            MS_EXT / "programs" / "host_call.cpp",
         ]
         library("libms_ext_cuda.so", sources, cuda, "libms_ext.so", flags)
         shims = sorted(generated.glob("*.cu"))

@@ -148,3 +148,12 @@ class InPyNative:
 
     def __call__(self, *args: Any) -> Any:
         return self.function(*args)
+
+
+def is_plain(cell: nn.Cell) -> bool:
+    """Whether the call of a Cell in PyNative mode is that of its `construct`: it has no hooks and is not recomputed."""
+    hooks = (
+        "_forward_pre_hook", "_forward_hook", "_backward_pre_hook", "_backward_hook", "_forward_pre_hook_with_kwargs",
+        "_forward_hook_with_kwargs",
+    )  # fmt: skip
+    return not any(getattr(cell, name, None) for name in hooks) and getattr(cell, "_recompute_cell", None) is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import math
+from collections.abc import Sequence
 
 import mindspore as ms
 import torch
@@ -17,20 +19,24 @@ def torch_view(tensor: ms.Tensor) -> torch.Tensor:
     The caller keeps `tensor` alive, and has waited for MindSpore to compute it.
     """
     dtype = dtypes.to_torch(tensor.dtype)
-    count = tensor.size
-    if count == 0:
-        return torch.empty(tensor.shape, dtype=dtype)
-    address = tensor.data_ptr()
-    if not address:
+    address = tensor.data_ptr() if tensor.size else None
+    if tensor.size and not address:
         raise RuntimeError("a tensor has an initializer that has not run: call its init_data() first")
-    size = count * dtype.itemsize
+    return view_at(address, tensor.shape, dtype)
+
+
+def view_at(address: int | None, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A PyTorch tensor on memory of MindSpore's; None is the address of a tensor without elements."""
+    if not address:
+        return torch.empty(shape, dtype=dtype)
+    size = math.prod(shape) * dtype.itemsize
     if devices.target() == "GPU" and devices.has_cuda_set():
         device = devices.load(SHARED["GPU"]).ms_ext_device_of(ctypes.c_void_p(address))
         if device >= 0:
             data = torch.as_tensor(_CudaMemory(address, size), device=f"cuda:{device}")
-            return data.view(dtype).view(tensor.shape)
+            return data.view(dtype).view(shape)
     memory = (ctypes.c_char * size).from_address(address)
-    return torch.frombuffer(memory, dtype=dtype).view(tensor.shape)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
 class _CudaMemory:

@@ -16,8 +16,14 @@ class ModuleCell(ms.nn.Cell):
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
-        self.program = Program(module)
+        self.run(module)
         self.set_train(module.training)
+
+    def run(self, module: torch.nn.Module) -> None:
+        """Run this module from now on, with its parameters and buffers."""
+        self.program = Program(module)
+        for name in list(self._params):
+            del self._params[name]
         for name, parameter in self.program.state.parameters.items():
             self.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
 

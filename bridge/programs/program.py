@@ -84,6 +84,11 @@ class Program(_mindspore.CompiledAsMethod):
         with self._autocast():
             return self.function(*args, **kwargs)
 
+    def follow(self) -> None:
+        """Have the module's parameters and buffers be what MindSpore's are now, without a call."""
+        with one_at_a_time:
+            self._calls(lambda _: [], [], self._gpu)
+
     def _autocast(self) -> Any:
         """What runs the module in the dtype that MindSpore asks for."""
         if self.precision is not None:

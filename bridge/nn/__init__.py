@@ -1,0 +1,63 @@
+"""PyTorch's layers as Cells: the classes of torch.nn, with the same arguments, initial values and names.
+
+from bridge import nn as tnn
+
+layer = tnn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
+
+Every class of the installed torch.nn is here. See docs/layers.md.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import mindspore as _ms
+import torch as _torch
+
+from bridge.nn.containers import ModuleDict as ModuleDict
+from bridge.nn.containers import ModuleList as ModuleList
+from bridge.nn.containers import ParameterDict as ParameterDict
+from bridge.nn.containers import ParameterList as ParameterList
+from bridge.nn.containers import Sequential as Sequential
+from bridge.nn.layer import Layer, layer_class
+from bridge.nn.module import Module as Module
+from bridge.nn.state_dict import load_state_dict as load_state_dict
+from bridge.nn.state_dict import state_dict as state_dict
+
+_UNAVAILABLE = {
+    "DataParallel": "MindSpore trains on many devices by msrun and mindspore.set_auto_parallel_context",
+    "Container": "PyTorch has deprecated it: derive from bridge.nn.Module",
+    "UninitializedParameter": "lazy layers make their Parameters at their first call",
+    "UninitializedBuffer": "lazy layers make their buffers at their first call",
+    "functional": "PyTorch's functions are operators here: bridge.aten",
+    "parallel": "MindSpore trains on many devices by msrun and mindspore.set_auto_parallel_context",
+}
+
+
+def Parameter(data: Any, requires_grad: bool = True) -> _ms.Parameter:
+    """MindSpore's Parameter, whose name is that of the attribute it becomes."""
+    return _ms.Parameter(data, requires_grad=requires_grad)
+
+
+def Buffer(data: Any) -> _ms.Parameter:
+    """A tensor that a layer keeps and nothing trains: MindSpore's Parameter without a gradient."""
+    return _ms.Parameter(data, requires_grad=False)
+
+
+def _layers() -> dict[str, type[Layer]]:
+    return {
+        name: layer_class(value)
+        for name, value in vars(_torch.nn).items()
+        if inspect.isclass(value) and issubclass(value, _torch.nn.Module) and name not in (*globals(), *_UNAVAILABLE)
+    }
+
+
+globals().update(_layers())
+__all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "inspect", "Any")]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _UNAVAILABLE:
+        raise AttributeError(f"bridge.nn has no {name}: {_UNAVAILABLE[name]}")
+    raise AttributeError(f"bridge.nn has no {name}, and neither has the installed torch.nn {_torch.__version__}")

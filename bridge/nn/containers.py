@@ -1,0 +1,174 @@
+"""PyTorch's containers, of layers and of MindSpore's Cells alike: MindSpore's containers with PyTorch's arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import mindspore as ms
+import torch
+
+from bridge import _mindspore
+from bridge.nn.layer import Layer
+from bridge.nn.module import Module
+from bridge.programs.program import Program
+
+
+class _Run(_mindspore.CompiledAsMethod):
+    """The call of a Sequential. In PyNative mode layers that are all PyTorch's run as one module; in a graph each is
+    called."""
+
+    def __init__(self, cells: list[ms.nn.Cell]) -> None:
+        self.cells = cells
+        self._program: Program | None = None
+        self._programs: list[Any] = []
+
+    def __call__(self, value: Any) -> Any:
+        if len(self.cells) > 1 and self._are_plain_layers():
+            return self._fused()(value)
+        for cell in self.cells:
+            value = cell(value)
+        return value
+
+    def _are_plain_layers(self) -> bool:
+        """Whether nothing stands between the layers but their modules."""
+        precision = getattr(self.cells[0], "program", self).__dict__.get("precision")
+        return all(
+            isinstance(cell, Layer)
+            and type(cell).construct is Layer.construct
+            and isinstance(cell.program, Program)
+            and cell.program.precision == precision
+            and _mindspore.is_plain(cell)
+            for cell in self.cells
+        )
+
+    def _fused(self) -> Program:
+        programs: list[Any] = [cell.program for cell in self.cells]
+        if self._program is None or any(a is not b for a, b in zip(programs, self._programs, strict=True)):
+            for program in programs:
+                program.follow()
+            self._program = Program(torch.nn.Sequential(*(program.function for program in programs)))
+            self._programs = programs
+        self._program.precision = programs[0].precision
+        return self._program
+
+    def _call_in_graph(self, value):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        for cell in self.cells:
+            value = cell(value)
+        return value
+
+
+class Sequential(ms.nn.SequentialCell, Module):
+    """PyTorch's Sequential of layers and Cells, or of an OrderedDict of them."""
+
+    def __init__(self, *cells: Any) -> None:
+        super().__init__(*cells)  # type: ignore[call-arg]  # of MindSpore's class
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "cell_list":  # which MindSpore sets at each change
+            self.run = _Run(list(value))
+
+    def construct(self, input):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self.run(input)
+
+    def extend(self, cells: Iterable[ms.nn.Cell]) -> Sequential:
+        """Append several."""
+        for cell in cells:
+            self.append(cell)
+        return self
+
+
+class ModuleList(ms.nn.CellList, Module):
+    """PyTorch's ModuleList of layers and Cells."""
+
+    def __init__(self, modules: Iterable[ms.nn.Cell] | None = None) -> None:
+        super().__init__([] if modules is None else list(modules))  # type: ignore[call-arg]  # of MindSpore's class
+
+
+class ModuleDict(ms.nn.CellDict, Module):
+    """PyTorch's ModuleDict of layers and Cells."""
+
+    def __init__(self, modules: Mapping[str, ms.nn.Cell] | None = None) -> None:
+        super().__init__({} if modules is None else dict(modules))  # type: ignore[call-arg]  # of MindSpore's class
+
+
+class _Parameters(Module):
+    """Parameters under names."""
+
+    def _put(self, name: str, value: Any) -> None:
+        parameter = value if isinstance(value, ms.Parameter) else ms.Parameter(value)
+        prefix = self.param_prefix and f"{self.param_prefix}."
+        parameter.name = f"{prefix}{name}"
+        self._params[name] = parameter
+
+    def __len__(self) -> int:
+        return len(self._params)
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class ParameterList(_Parameters):
+    """PyTorch's ParameterList: a list of MindSpore's Parameters."""
+
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
+        super().__init__()
+        self.extend(values or ())
+
+    def append(self, value: Any) -> ParameterList:
+        """Add a Parameter, or a tensor as one."""
+        self._put(str(len(self)), value)
+        return self
+
+    def extend(self, values: Iterable[Any]) -> ParameterList:
+        """Add several."""
+        for value in values:
+            self.append(value)
+        return self
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self._params.values())[index]
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        self._put(list(self._params)[index], value)
+
+    def __iter__(self) -> Iterator[ms.Parameter]:
+        return iter(list(self._params.values()))
+
+
+class ParameterDict(_Parameters):
+    """PyTorch's ParameterDict: MindSpore's Parameters by name."""
+
+    def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.update(parameters or {})
+
+    def update(self, parameters: Mapping[str, Any]) -> None:
+        """Add several."""
+        for name, value in parameters.items():
+            self._put(name, value)
+
+    def __getitem__(self, name: str) -> ms.Parameter:
+        return self._params[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._put(name, value)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._params
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._params))
+
+    def keys(self) -> Iterable[str]:
+        """The names."""
+        return self._params.keys()
+
+    def values(self) -> Iterable[ms.Parameter]:
+        """The Parameters."""
+        return self._params.values()
+
+    def items(self) -> Iterable[tuple[str, ms.Parameter]]:
+        """Names and Parameters."""
+        return self._params.items()

@@ -1,0 +1,272 @@
+"""A layer of PyTorch's as a Cell: the class for a class of modules, and the Cell for a module."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import weakref
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import mindspore as ms
+import torch
+from torch.nn.modules.lazy import LazyModuleMixin
+
+from bridge import _mindspore
+from bridge._start import start_on
+from bridge.nn.module import Module
+from bridge.op import devices
+from bridge.primitive.graph_calls import graph_call
+from bridge.primitive.tensors import from_torch, torch_view
+from bridge.programs import tree
+from bridge.programs.cell import ModuleCell
+from bridge.programs.constructor import to_torch, without_device
+from bridge.programs.state import shared_parameter, torch_parameter
+
+
+class Layer(ModuleCell, Module):
+    """A Cell that makes PyTorch's module from the same arguments, and runs it.
+
+    Attributes, methods and layers inside it are the module's; its parameters and buffers are MindSpore's Parameters.
+    """
+
+    torch_class: ClassVar[type[torch.nn.Module]] = torch.nn.Module
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        start_on(devices.target())  # which seeds PyTorch as MindSpore was seeded
+        kwargs = without_device(type(self).__name__, kwargs)
+        self._hold(self.torch_class(*to_torch(args), **to_torch(kwargs)))
+
+    def _hold(self, module: torch.nn.Module) -> None:
+        self.__dict__["_inner"] = {}
+        super().__init__(module)
+
+    @classmethod
+    def of(cls, module: torch.nn.Module) -> Layer:
+        """The layer for a PyTorch module that exists."""
+        found = layer_class(type(module))
+        layer = found.__new__(found)
+        layer._hold(module)
+        return layer
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_") or "program" not in self.__dict__:
+                raise
+            found = self._of_module(name)
+            if found is _MISSING:
+                raise
+            return found
+
+    def _of_module(self, name: str) -> Any:
+        """What the module has under a name, but its forward, its parameters and what every module has."""
+        module = self.module
+        if name in module._modules:
+            return self._inside(module._modules[name])
+        if name in module._parameters or name in module._buffers:
+            kept = module._parameters.get(name, module._buffers.get(name))
+            is_shared = kept is not None and name not in module._non_persistent_buffers_set
+            return _MISSING if is_shared else _to_mindspore(kept)
+        if name in vars(module):
+            return self._given(getattr(module, name))
+        if name == "forward" or hasattr(torch.nn.Module, name) or not hasattr(type(module), name):
+            return _MISSING
+        self.program.follow()  # a method may read and write the parameters
+        return self._given(getattr(module, name))
+
+    def _given(self, value: Any) -> Any:
+        """What the module has, for MindSpore."""
+        return self._inside(value) if isinstance(value, torch.nn.Module) else _to_mindspore(value)
+
+    def _inside(self, module: torch.nn.Module | None) -> Layer | None:
+        """The layer for a module inside this one's, which has the same Parameters."""
+        if module is None:
+            return None
+        inner: dict[int, Layer] = self.__dict__["_inner"]
+        if id(module) not in inner:
+            inner[id(module)] = Layer.of(module)
+        inner[id(module)].set_train(module.training)
+        return inner[id(module)]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        module = self.__dict__["program"].function if "program" in self.__dict__ else None
+        if module is None:
+            super().__setattr__(name, value)
+        elif name in module._parameters:
+            self._tie(name, value)
+        elif name in module._modules:
+            setattr(module, name, to_torch(value))
+            self.run(module)
+        elif name in vars(module) and name != "training":
+            setattr(module, name, to_torch(value))
+        else:
+            super().__setattr__(name, value)
+
+    def _tie(self, name: str, value: Any) -> None:
+        """Put another Parameter, which others may have too, in the place of one of the module's."""
+        if value is not None and not isinstance(value, ms.Parameter):
+            raise TypeError(f"{type(self).__name__}.{name} takes a Parameter or None, not {type(value).__name__}")
+        setattr(self.module, name, None if value is None else torch_parameter(value))
+        self.run(self.module)
+
+    def run(self, module: torch.nn.Module) -> None:
+        before = self.__dict__.get("program")
+        if before is None:
+            super().run(module)
+            return
+        before.follow()
+        names = {key: parameter.name for key, parameter in self._params.items()}
+        super().run(module)
+        self.program.precision = before.precision
+        for key, parameter in self._params.items():
+            if parameter.name == key:  # a new one
+                parameter.name = names.get(key, key)
+
+    def __reduce__(self) -> Any:
+        self._refuse_copies_of_own_classes()
+        return _restored, (self.module, self._names())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Layer:
+        self._refuse_copies_of_own_classes()
+        return _restored(copy.deepcopy(self.module, memo), self._names())
+
+    def _refuse_copies_of_own_classes(self) -> None:
+        if type(self) is not layer_class(type(self.module)):
+            raise TypeError(
+                f"{type(self).__name__} derives from a layer, whose copy would not have its attributes: let it derive "
+                "from bridge.nn.Module, with the layer as an attribute"
+            )
+
+    def __repr__(self) -> str:
+        return repr(self.module)
+
+    def extra_repr(self) -> str:
+        """PyTorch's description of the layer's settings."""
+        return self.module.extra_repr()
+
+    extend_repr = extra_repr  # MindSpore's name
+
+
+_MISSING = object()
+
+
+def _restored(module: torch.nn.Module, names: list[str]) -> Layer:
+    """The layer of a module, whose Parameters have these names."""
+    layer = Layer.of(module)
+    for parameter, name in zip(layer._params.values(), names, strict=True):
+        parameter.name = name
+    return layer
+
+
+class _Uninitialised(_mindspore.CompiledAsMethod):
+    """What a lazy layer has for a program: its first call gives the module shapes, and the layer its Parameters."""
+
+    def __init__(self, layer: LazyLayer, module: torch.nn.Module) -> None:
+        self.module = module
+        self.precision: torch.dtype | None = None
+        self._layer = weakref.ref(layer)
+
+    def follow(self) -> None:
+        """Nothing is shared yet."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = tree.arguments(args, kwargs)
+        _mindspore.wait()
+        torch_args, torch_kwargs = given.with_tensors([torch_view(tensor) for tensor in given.tensors])
+        lazy: Any = self.module
+        lazy._infer_parameters(self.module, torch_args, torch_kwargs)
+        layer = self._layer()
+        assert layer is not None
+        layer.__class__ = layer_class(type(self.module))
+        layer.run(self.module)
+        return layer.program(*args, **kwargs)
+
+    @functools.cached_property
+    def call(self) -> Any:
+        """What MindSpore's compiler calls."""
+        return graph_call(type(self.module).__name__, self._refuse)
+
+    def _refuse(self, *_: Any) -> None:
+        raise RuntimeError(f"{type(self.module).__name__} has no shapes yet: call it once in PyNative mode")
+
+    def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self.call(args, kwargs)
+
+
+class LazyLayer(Layer):
+    """A layer that has its Parameters from its first call on, when it becomes what its module becomes."""
+
+    def _hold(self, module: Any) -> None:
+        if not module.has_uninitialized_params():
+            super()._hold(module)
+            return
+        self.__dict__["_inner"] = {}
+        Module.__init__(self)
+        self.program = _Uninitialised(self, module)  # type: ignore[assignment]
+        for name, _ in module.named_parameters():  # which keep the names that the Cells around give them
+            self.insert_param_to_cell(name, ms.Parameter(ms.Tensor(0.0), name=name, requires_grad=False))
+
+
+_classes: dict[Any, type[Layer]] = {torch.nn.Module: Layer}
+
+
+def layer_class(torch_class: type[torch.nn.Module]) -> type[Layer]:
+    """The class of layers for a class of PyTorch's modules. It derives as that does."""
+    if torch_class not in _classes:
+        _classes[torch_class] = _derived(torch_class)
+    return _classes[torch_class]
+
+
+def _derived(torch_class: type[torch.nn.Module]) -> type[Layer]:
+    bases = [layer_class(base) for base in torch_class.__bases__ if issubclass(base, torch.nn.Module)]
+    if issubclass(torch_class, LazyModuleMixin) and not any(issubclass(base, LazyLayer) for base in bases):
+        bases.insert(0, LazyLayer)
+    name = torch_class.__name__
+    is_public = getattr(torch.nn, name, None) is torch_class
+    page = f"https://docs.pytorch.org/docs/stable/generated/torch.nn.{name}.html"
+    members = {
+        "torch_class": torch_class,
+        "__module__": "bridge.nn" if is_public else __name__,
+        "__doc__": f"PyTorch's {name} as a Cell. {page if is_public else ''}\n\n{inspect.getdoc(torch_class)}",
+        "__signature__": inspect.signature(torch_class),
+    }
+    for key, member in vars(torch_class).items():
+        if isinstance(member, (classmethod, staticmethod)) and not key.startswith("_"):
+            members[key] = staticmethod(_of_class(torch_class, key))
+        elif key in ("__getitem__", "__len__", "__iter__", "__contains__"):
+            members[key] = _as_in_module(key)
+    return type(name, tuple(bases), members)
+
+
+def _as_in_module(name: str) -> Callable[..., Any]:
+    """A method of containers, on what the module has."""
+
+    def called(self: Layer, *args: Any) -> Any:
+        found = getattr(self.module, name)(*args)
+        if name == "__iter__":
+            return map(self._given, found)
+        return self._given(found)
+
+    return called
+
+
+def _of_class(torch_class: type[torch.nn.Module], name: str) -> Callable[..., Any]:
+    """A function of a class of PyTorch's, as `Embedding.from_pretrained`."""
+    function = getattr(torch_class, name)
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return _to_mindspore(function(*to_torch(args), **to_torch(kwargs)))
+
+    return called
+
+
+def _to_mindspore(value: Any) -> Any:
+    if isinstance(value, torch.nn.Parameter) and shared_parameter(value) is not None:
+        return shared_parameter(value)
+    if isinstance(value, torch.Tensor):
+        return from_torch(value.detach())
+    return Layer.of(value) if isinstance(value, torch.nn.Module) else value

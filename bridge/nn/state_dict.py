@@ -1,0 +1,64 @@
+"""PyTorch's `state_dict` of a Cell."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping
+from typing import Any
+
+import mindspore as ms
+import torch
+
+from bridge import _mindspore
+from bridge.primitive.tensors import torch_view
+from bridge.programs.cell import ModuleCell
+
+
+def state_dict(cell: ms.nn.Cell) -> dict[str, Any]:
+    """A copy of a Cell's parameters and buffers, under the names that PyTorch gives them."""
+    state = as_module(cell).state_dict()
+    for name, value in state.items():
+        if isinstance(value, torch.Tensor) and not torch.nn.parameter.is_lazy(value):
+            state[name] = value.detach().clone()
+    return state
+
+
+def load_state_dict(cell: ms.nn.Cell, state: Mapping[str, Any], strict: bool = True) -> Any:
+    """Load PyTorch's or MindSpore's tensors into the Parameters of a Cell, in place.
+
+    Args:
+        cell: any Cell; the names in its layers are PyTorch's, others are those of its attributes.
+        state: as `torch.load` gives it.
+        strict: whether missing and unexpected names are an error.
+
+    Returns:
+        `missing_keys` and `unexpected_keys`.
+
+    Raises:
+        RuntimeError: in PyTorch's words, names or shapes differ.
+    """
+    _mindspore.wait()
+    tensors: Any = {name: torch_view(v) if isinstance(v, ms.Tensor) else v for name, v in state.items()}
+    if hasattr(state, "_metadata"):
+        tensors = collections.OrderedDict(tensors)
+        tensors._metadata = state._metadata
+    return as_module(cell).load_state_dict(tensors, strict)
+
+
+def as_module(cell: ms.nn.Cell) -> torch.nn.Module:
+    """A PyTorch module with the parameters and buffers of a Cell, on the same memory, while the Cell lives."""
+    if isinstance(cell, ModuleCell):
+        cell.program.follow()
+        return cell.module
+    _mindspore.wait()
+    module = type(type(cell).__name__, (torch.nn.Module,), {})()
+    for name, parameter in cell._params.items():
+        data = torch_view(parameter)
+        if parameter.requires_grad:
+            module.register_parameter(name, torch.nn.Parameter(data))
+        else:
+            module.register_buffer(name, data)
+    for name, child in cell._cells.items():
+        if child is not None:
+            module.add_module(name, as_module(child))
+    return module

@@ -1,0 +1,116 @@
+"""What an optimizer is given: MindSpore's Parameters in groups, as PyTorch has them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import torch
+
+from bridge.programs.constructor import to_torch
+from bridge.programs.state import torch_parameter
+
+_OF_MINDSPORE = {
+    "order_params": "PyTorch's optimizers take the parameters in the order of their groups",
+    "grad_centralization": "PyTorch's optimizers do not have it",
+}
+
+
+@dataclasses.dataclass
+class Asked:
+    """The arguments of an optimizer's constructor.
+
+    Attributes:
+        parameters: MindSpore's, in the order of the groups.
+        torch_parameters: PyTorch's for them.
+        arguments: what PyTorch's constructor is called with.
+        rates: for each group the position in `schedules` of what gives its learning rate, or None.
+        follows: for each group whether its learning rate is the optimizer's, and not its own.
+        schedules: MindSpore's schedules, as nn.Optimizer takes them.
+    """
+
+    parameters: list[ms.Parameter]
+    torch_parameters: list[torch.nn.Parameter]
+    arguments: dict[str, Any]
+    rates: list[int | None]
+    follows: list[bool]
+    schedules: list[Any]
+
+
+def asked(torch_class: type[torch.optim.Optimizer], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Asked:
+    """What a constructor of PyTorch's is called with, for MindSpore's arguments."""
+    signature = inspect.signature(torch_class)
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = dict(bound.arguments)
+    found = Asked([], [], {}, [], [], [])
+    groups = [_group(group) for group in _groups(given.pop("params"))]
+    default = _rate(given, found)
+    for group in groups:
+        own = _rate(group, found)
+        found.follows.append("lr" not in group)
+        found.rates.append(default if "lr" not in group else own)
+        entries = group["params"]
+        for entry in entries:
+            parameter = entry[1] if isinstance(entry, tuple) else entry
+            if not isinstance(parameter, ms.Parameter):
+                raise TypeError(
+                    f"{torch_class.__name__} takes MindSpore's Parameters, as net.trainable_params() gives them, not a "
+                    f"{type(parameter).__name__}"
+                )
+            found.parameters.append(parameter)
+            found.torch_parameters.append(torch_parameter(parameter))
+        made = iter(found.torch_parameters[-len(entries) :])
+        group["params"] = [(entry[0], next(made)) if isinstance(entry, tuple) else next(made) for entry in entries]
+    if not found.parameters:
+        raise ValueError("optimizer got an empty parameter list")  # PyTorch's words
+    found.arguments = {"params": groups, **to_torch(given)}
+    return found
+
+
+def _groups(params: Any) -> list[dict[str, Any]]:
+    if isinstance(params, (ms.Tensor, Mapping)):
+        raise TypeError(f"an optimizer takes a list of Parameters or of groups, not a {type(params).__name__}")
+    entries = list(params)
+    if entries and all(isinstance(entry, Mapping) for entry in entries):
+        return [dict(entry) for entry in entries]
+    return [{"params": entries}]
+
+
+def _group(group: dict[str, Any]) -> dict[str, Any]:
+    for name, why in _OF_MINDSPORE.items():
+        if name in group:
+            raise TypeError(f"a group has no {name}: {why}")
+    members = group["params"]
+    members = [members] if isinstance(members, ms.Tensor) else list(members)
+    return {**{name: to_torch(value) for name, value in group.items() if name not in ("params", "lr")},
+            **({"lr": group["lr"]} if "lr" in group else {}), "params": members}  # fmt: skip
+
+
+def _rate(options: dict[str, Any], found: Asked) -> int | None:
+    """The position of the schedule that the options have for a learning rate; leaves its first value there."""
+    rate = options.get("lr")
+    if not _is_schedule(rate):
+        if isinstance(rate, ms.Tensor):
+            options["lr"] = to_torch(rate)
+        return None
+    found.schedules.append(rate)
+    options["lr"] = first_value(rate)
+    return len(found.schedules) - 1
+
+
+def _is_schedule(rate: Any) -> bool:
+    if isinstance(rate, (ms.Tensor, np.ndarray)):
+        return rate.ndim > 0
+    return isinstance(rate, ms.nn.Cell) or (isinstance(rate, Iterable) and not isinstance(rate, torch.Tensor))
+
+
+def first_value(schedule: Any) -> float:
+    """The learning rate of the first step."""
+    if isinstance(schedule, ms.nn.Cell):
+        return float(schedule(ms.Tensor([0], ms.int32)).asnumpy().reshape(()))
+    return float(np.float32(next(iter(schedule))))

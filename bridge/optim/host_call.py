@@ -1,0 +1,88 @@
+"""A call of Python in a graph: a primitive whose kernel calls an object of this process
+(ms_ext/programs/host_call.cpp)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import weakref
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+
+from bridge import _mindspore
+from bridge.infer.trial import Spec
+from bridge.op import devices, dtypes
+from bridge.op.encoding import encode
+from bridge.op.table import SHARED
+from bridge.primitive.graph_calls import Call, Item
+from bridge.primitive.kernel import Kernel
+
+
+class Callee(Protocol):
+    """What a graph calls."""
+
+    def launch(self, addresses: Sequence[int | None]) -> None:
+        """Work on tensors at these addresses, on the thread and stream of the launch."""
+
+
+_callees: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_numbers = itertools.count()
+_CALL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
+
+
+class HostCall(Kernel):
+    """The primitive. It takes a tuple of tensors for each dtype, and gives True.
+
+    Args:
+        name: what errors call it.
+        callee: whose `launch` the kernel calls.
+        inputs: the number of tensors.
+        device: see Kernel.
+    """
+
+    def __init__(self, name: str, callee: Callee, inputs: int, device: str) -> None:
+        number = next(_numbers)
+        _callees[number] = callee
+        _install(device)
+        super().__init__(name, encode(number) + encode(inputs), f"{SHARED[device]}:aten_host_call", device, False, "")
+        _mindspore.infer_types_in_cpp(self, [dtypes.to_mindspore(torch.bool)])
+        _mindspore.keep_in_order(self)
+
+    def _specs(self, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+        return (((), torch.bool),)
+
+
+def host_call(name: str, callee: Callee, tensors: Sequence[Any], device: str) -> Any:
+    """The expression of a call (bridge/primitive/graph_calls.py), and the positions of the tensors as `launch` gets
+    them."""
+    groups: dict[Any, list[int]] = {}
+    for position, tensor in enumerate(tensors):
+        groups.setdefault(tensor.dtype, []).append(position)
+    call = Call(
+        HostCall(name, callee, len(tensors), device),
+        [tuple(tensors[position] for position in group) for group in groups.values()],
+    )
+    return Item(call, 0), [position for group in groups.values() for position in group]
+
+
+@functools.cache
+def _install(device: str) -> Any:
+    """Have the library for a device call back into Python."""
+    library = devices.load(SHARED[device])
+    library.ms_ext_set_host_error.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+
+    @_CALL
+    def call(number: int, addresses: Any, error: int) -> None:
+        try:
+            callee = _callees.get(number)
+            if callee is None:
+                raise RuntimeError("the object that the graph calls is gone")
+            callee.launch(addresses)
+        except BaseException as raised:  # C++ is between this and whoever can catch it
+            library.ms_ext_set_host_error(error, str(raised).encode() or type(raised).__name__.encode())
+
+    library.ms_ext_set_host_call(call)
+    return call

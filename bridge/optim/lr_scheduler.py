@@ -1,0 +1,39 @@
+"""PyTorch's schedules of learning rates (torch.optim.lr_scheduler) for the optimizers of bridge.optim."""
+
+from __future__ import annotations
+
+import functools as _functools
+import inspect as _inspect
+from typing import Any
+
+from torch.optim import lr_scheduler as _torch
+
+from bridge.optim.optimizer import Optimizer as _Optimizer
+
+
+def _scheduler_class(torch_class: type[Any]) -> type[Any]:
+    """PyTorch's schedule, which takes an optimizer of bridge.optim."""
+
+    @_functools.wraps(torch_class.__init__)
+    def init(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        if not isinstance(optimizer, _Optimizer):
+            name = torch_class.__name__
+            raise TypeError(f"{name} takes an optimizer of bridge.optim, not a {type(optimizer).__name__}")
+        torch_class.__init__(self, optimizer.torch_optimizer, *args, **kwargs)
+
+    members = {"__init__": init, "__module__": __name__, "__doc__": _inspect.getdoc(torch_class)}
+    return type(torch_class.__name__, (torch_class,), members)
+
+
+globals().update(
+    {
+        name: _scheduler_class(value)
+        for name, value in vars(_torch).items()
+        if _inspect.isclass(value) and issubclass(value, _torch.LRScheduler) and not name.startswith("_")
+    }
+)
+__all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "Any")]
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"bridge.optim.lr_scheduler has no {name}, and neither has the installed torch.optim")

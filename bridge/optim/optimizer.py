@@ -1,0 +1,158 @@
+"""An optimizer of PyTorch's as one of MindSpore's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import mindspore as ms
+import numpy as np
+import torch
+
+from bridge._start import start_on
+from bridge.op import devices
+from bridge.optim.groups import asked
+from bridge.optim.step import Step
+from bridge.programs.sharing import Sharing
+
+
+class Optimizer(ms.nn.Optimizer):
+    """A MindSpore optimizer that holds PyTorch's, over MindSpore's Parameters.
+
+    Args:
+        params: MindSpore's Parameters, or groups of them with options of their own, as in PyTorch.
+        lr: a number; or a schedule of MindSpore's: a LearningRateSchedule, or the rates of all steps.
+        args, kwargs: PyTorch's.
+        loss_scale: what the gradients are divided by, as in MindSpore's optimizers.
+
+    Attributes:
+        torch_optimizer: PyTorch's. Its parameters share their memory with MindSpore's.
+    """
+
+    torch_class: ClassVar[type[torch.optim.Optimizer]]
+
+    def __init__(self, *args: Any, loss_scale: float = 1.0, **kwargs: Any) -> None:
+        start_on(devices.target())
+        name = type(self).__name__
+        if kwargs.get("differentiable"):
+            raise ValueError(f"{name}: MindSpore does not differentiate a step of PyTorch's: leave differentiable out")
+        given = asked(self.torch_class, args, kwargs)
+        sharing = Sharing(name, given.parameters, given.torch_parameters)
+        optimizer = _made(lambda: self.torch_class(**given.arguments), sharing)
+        super().__init__(float(given.arguments.get("lr", 1.0)), given.parameters, loss_scale=float(loss_scale))
+        self.torch_optimizer = optimizer
+        self._of_groups = given.rates
+        self._follows = given.follows
+        self.dynamic_lr = bool(given.schedules)
+        self.schedules = ms.nn.CellList([self._schedule(rate) for rate in given.schedules])
+        if given.rates[0] is not None:
+            delattr(self, "learning_rate")  # a Parameter
+            self.learning_rate = self.schedules[given.rates[0]]
+        self._rate_before = float(np.float32(given.arguments.get("lr", 1.0)))
+        self.update = Step(name, optimizer, sharing, self._set_rates)
+
+    def _schedule(self, rate: Any) -> ms.nn.Cell:
+        if not isinstance(rate, ms.nn.Cell):
+            rate = ms.Tensor(np.asarray(rate.asnumpy() if isinstance(rate, ms.Tensor) else list(rate), np.float32))
+        return self._build_single_lr(rate, "learning_rate")
+
+    def construct(self, gradients):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        gradients = self.scale_grad(gradients)
+        if not self.dynamic_lr:
+            return self.update(gradients, (self.learning_rate,))
+        rates = ()
+        for schedule in self.schedules:
+            rates += (schedule(self.global_step).reshape(()),)
+        self.assignadd(self.global_step, self.global_step_increase_tensor)
+        return self.update(gradients, rates)
+
+    def step(self, closure: Callable[[], tuple[ms.Tensor, Any]]) -> ms.Tensor:
+        """PyTorch's step with a closure, as LBFGS wants it, in PyNative mode.
+
+        Args:
+            closure: gives the loss and the gradients of `parameters`, as a function of mindspore.value_and_grad does.
+
+        Returns:
+            The loss before the step.
+        """
+        return self.update.by_closure(closure)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """PyTorch's groups, with the options that the next step takes."""
+        return self.torch_optimizer.param_groups
+
+    @property
+    def state(self) -> Mapping[torch.Tensor, Any]:
+        """PyTorch's state of each parameter."""
+        return self.torch_optimizer.state
+
+    def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
+        """PyTorch's state_dict, which torch.optim's optimizers load."""
+        return self.torch_optimizer.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
+        """Load a state_dict of this class or of torch.optim's."""
+        self.torch_optimizer.load_state_dict(dict(state_dict))
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """PyTorch's name for what MindSpore has no need of.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError("MindSpore's gradients are values, which no step adds to: leave zero_grad out")
+
+    def add_param_group(self, param_group: Mapping[str, Any]) -> None:
+        """PyTorch's name for what a MindSpore optimizer cannot do.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError("MindSpore's training steps keep an optimizer's parameters: make it with all groups")
+
+    def __repr__(self) -> str:
+        return repr(self.torch_optimizer)
+
+    def _set_rates(self, rates: list[float]) -> None:
+        """Give PyTorch's groups the rates that MindSpore has: of schedules, or what a callback has set."""
+        if self.dynamic_lr:
+            for group, schedule in zip(self.param_groups, self._of_groups, strict=True):
+                if schedule is not None:
+                    group["lr"] = rates[schedule]
+        elif rates[0] != self._rate_before:
+            self._rate_before = rates[0]
+            for group, follows in zip(self.param_groups, self._follows, strict=True):
+                if follows:
+                    group["lr"] = rates[0]
+
+
+def _made(make: Callable[[], torch.optim.Optimizer], sharing: Sharing) -> torch.optim.Optimizer:
+    """PyTorch's optimizer, made when its parameters are where MindSpore's are."""
+    found: list[torch.optim.Optimizer] = []
+    sharing.run(lambda _: found.append(make()), [])
+    return found[0]
+
+
+_classes: dict[Any, type[Optimizer]] = {torch.optim.Optimizer: Optimizer}
+
+
+def optimizer_class(torch_class: type[torch.optim.Optimizer]) -> type[Optimizer]:
+    """The class for one of PyTorch's. It derives as that does."""
+    if torch_class not in _classes:
+        _classes[torch_class] = _derived(torch_class)
+    return _classes[torch_class]
+
+
+def _derived(torch_class: type[torch.optim.Optimizer]) -> type[Optimizer]:
+    name = torch_class.__name__
+    page = f"https://docs.pytorch.org/docs/stable/generated/torch.optim.{name}.html"
+    members = {
+        "torch_class": torch_class,
+        "__module__": "bridge.optim",
+        "__doc__": f"PyTorch's {name} as a MindSpore optimizer. {page}\n\n{inspect.getdoc(torch_class)}",
+        "__signature__": inspect.signature(torch_class),
+    }
+    base: Any = torch_class.__base__
+    return type(name, (optimizer_class(base),), members)

@@ -1,0 +1,159 @@
+"""One step of an optimizer: PyTorch's own, on MindSpore's memory, in both modes.
+
+In PyNative mode it runs as a module does (ms_ext/mindspore/python/module.cpp). In a graph it is a primitive whose
+kernel calls Python when the graph runs (host_call.py), so that nothing of the optimizer is a constant of the graph:
+learning rates, step counters and states are what they are at that step.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mindspore as ms
+import torch
+
+from bridge import _mindspore
+from bridge.op import devices, dtypes
+from bridge.optim.host_call import host_call
+from bridge.primitive.graph_calls import GraphTensor, graph_call
+from bridge.primitive.kernel import one_at_a_time
+from bridge.primitive.tensors import torch_view, view_at
+from bridge.programs.sharing import Sharing
+
+
+class Step(_mindspore.CompiledAsMethod):
+    """Called with the gradients and the learning rates, as MindSpore's tensors. Gives True.
+
+    Args:
+        name: the optimizer's.
+        optimizer: PyTorch's.
+        sharing: its parameters, and MindSpore's.
+        set_rates: is told the learning rates before each step.
+    """
+
+    def __init__(
+        self, name: str, optimizer: torch.optim.Optimizer, sharing: Sharing, set_rates: Callable[[list[float]], None]
+    ) -> None:
+        self.name = name
+        self.optimizer = optimizer
+        self.sharing = sharing
+        self.set_rates = set_rates
+
+    def __call__(self, gradients: Any, rates: Sequence[ms.Tensor]) -> bool:
+        gradients = _as_list(gradients)
+        self._check(len(gradients))
+        given = [gradient for gradient in gradients if gradient is not None]
+        self.set_rates([float(rate.asnumpy()) for rate in rates])
+
+        def run(tensors: list[torch.Tensor]) -> None:
+            found = iter(tensors)
+            self._step([None if gradient is None else next(found) for gradient in gradients])
+
+        self.sharing.run(run, given)
+        return True
+
+    def by_closure(self, closure: Callable[[], tuple[ms.Tensor, Any]]) -> ms.Tensor:
+        """PyTorch's `step(closure)`, whose closure gives a loss and the gradients."""
+        losses: list[ms.Tensor] = []
+        kept: list[Any] = []  # PyTorch has views of their memory
+
+        def evaluate() -> Any:  # a tensor, as PyTorch's closures give
+            loss, gradients = closure()
+            losses.append(loss)
+            kept.append(gradients)
+            _mindspore.wait()
+            self._set([torch_view(gradient) for gradient in _as_list(gradients)])
+            return torch_view(loss).clone()
+
+        with one_at_a_time:
+            self.sharing.run(lambda _: self.optimizer.step(evaluate) and None, [])
+            self._set([None] * len(self.sharing.tensors))
+        return losses[0]
+
+    def _check(self, gradients: int) -> None:
+        if gradients != len(self.sharing.tensors):
+            raise ValueError(
+                f"{self.name} has {len(self.sharing.tensors)} parameters, and was given {gradients} gradients"
+            )
+
+    def _set(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        for parameter, gradient in zip(self.sharing.tensors, gradients, strict=True):
+            parameter.grad = gradient
+
+    def _step(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        try:
+            self._set(gradients)
+            self.optimizer.step()
+        finally:
+            self._set([None] * len(gradients))  # they are views of memory that MindSpore may take back
+
+    @functools.cached_property
+    def call(self) -> Any:
+        """What MindSpore's compiler calls."""
+        return graph_call(self.name, self._plan_in_graph)
+
+    def _call_in_graph(self, gradients, rates):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self.call(gradients, rates, self.sharing.parameters)
+
+    def _plan_in_graph(self, gradients: Any, rates: list[GraphTensor], parameters: list[GraphTensor]) -> Any:
+        gradients = _as_list(gradients)
+        self._check(len(gradients))
+        launched = _Launched(self, len(rates))
+        self._launched = launched  # which lasts as long as this
+        call, launched.order = host_call(self.name, launched, [*rates, *gradients, *parameters], devices.target())
+        launched.specs = [
+            (tuple(tensor.shape), dtypes.to_torch(tensor.dtype)) for tensor in (*rates, *gradients, *parameters)
+        ]
+        return call
+
+
+class _Launched:
+    """A step in a graph."""
+
+    def __init__(self, step: Step, rates: int) -> None:
+        self.step = step
+        self.rates = rates
+        self.order: list[int] = []
+        self.specs: list[Any] = []
+        self._addresses: list[int | None] = []
+        self._views: list[torch.Tensor] = []
+
+    def launch(self, addresses: Sequence[int | None]) -> None:
+        """Take a step with the gradients, rates and parameters at these addresses."""
+        tensors = self._tensors(addresses)
+        gradients_end = self.rates + len(self.step.sharing.tensors)
+        self.step.set_rates([float(rate) for rate in tensors[: self.rates]])
+        before = self._move(tensors[gradients_end:])
+        try:
+            self.step._step(tensors[self.rates : gradients_end])
+        finally:
+            for parameter, data in before:
+                parameter.data = data
+
+    def _tensors(self, addresses: Sequence[int | None]) -> list[torch.Tensor]:
+        """PyTorch's views, those of the last launch where the addresses are its."""
+        count = len(self.order)
+        found: list[int | None] = [None] * count
+        for i, position in enumerate(self.order):
+            found[position] = addresses[i]
+        if found != self._addresses:
+            self._views = [
+                view_at(address, shape, dtype) for address, (shape, dtype) in zip(found, self.specs, strict=True)
+            ]
+            self._addresses = found
+        return self._views
+
+    def _move(self, views: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Have parameters be where the graph has them. Gives those that were elsewhere, with what they were."""
+        before = []
+        for parameter, view in zip(self.step.sharing.tensors, views, strict=True):
+            if parameter.data_ptr() != view.data_ptr():
+                before.append((parameter, parameter.data))
+                parameter.data = view
+        return before
+
+
+def _as_list(gradients: Any) -> list[Any]:
+    return list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]

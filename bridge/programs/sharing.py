@@ -1,0 +1,49 @@
+"""Parameters of MindSpore's that PyTorch works on outside of a module: an optimizer's, or one that is given values."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mindspore as ms
+import torch
+
+from bridge.op import devices
+from bridge.primitive import direct
+from bridge.primitive.kernel import one_at_a_time
+
+
+class Sharing:
+    """MindSpore's Parameters and PyTorch's, on the same memory.
+
+    Args:
+        name: of whom this is, for errors.
+        parameters: MindSpore's.
+        tensors: PyTorch's for them, as bridge.programs.state.torch_parameter gives them.
+    """
+
+    def __init__(self, name: str, parameters: Sequence[ms.Parameter], tensors: Sequence[torch.Tensor]) -> None:
+        self.parameters = ms.ParameterTuple(parameters)
+        self.tensors = list(tensors)
+        self._calls = direct.module(name)
+        for parameter, tensor in zip(parameters, tensors, strict=True):
+            self._calls.share(parameter, tensor)
+
+    def run(self, function: Callable[[list[torch.Tensor]], Any], tensors: Sequence[ms.Tensor]) -> None:
+        """Call a function with PyTorch's views of MindSpore's tensors, once the parameters are what MindSpore has."""
+
+        def called(views: list[torch.Tensor]) -> list[torch.Tensor]:
+            function(views)
+            return []
+
+        with one_at_a_time:
+            self._calls(called, tensors, self._gpu)
+
+    @functools.cached_property
+    def _gpu(self) -> int:
+        """The GPU that MindSpore's tensors are on; -1 if it has none."""
+        if devices.target() != "GPU":
+            return -1
+        devices.has_cuda_set()
+        return int(ms.get_context("device_id"))

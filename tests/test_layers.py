@@ -1,0 +1,325 @@
+"""PyTorch's layers as Cells: bridge.nn."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import inspect
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from mindspore import nn
+
+import bridge
+from bridge import nn as tnn
+from bridge.primitive.tensors import torch_view
+
+
+@pytest.fixture(autouse=True)
+def programs(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test captures its own programs, and leaves PyNative mode as it was."""
+    monkeypatch.setenv("BRIDGE_CACHE", str(tmp_path))
+    yield
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def assert_equal(own: ms.Tensor, expected: Any) -> None:
+    assert np.array_equal(own.asnumpy(), expected.detach().numpy())
+
+
+def seeded(make: Callable[[], Any]) -> Any:
+    torch.manual_seed(3)
+    return make()
+
+
+def in_modes(net: Any, *inputs: np.ndarray) -> Iterator[ms.Tensor]:
+    for mode in (ms.PYNATIVE_MODE, ms.GRAPH_MODE):
+        ms.set_context(mode=mode)
+        yield net(*map(ms.Tensor, inputs))
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+def test_every_class_of_torch_nn_is_here_or_has_a_sentence() -> None:
+    for name, value in vars(torch.nn).items():
+        if inspect.isclass(value) and issubclass(value, torch.nn.Module):
+            try:
+                assert issubclass(getattr(tnn, name), nn.Cell)
+            except AttributeError as error:
+                assert ": " in str(error), name
+    with pytest.raises(AttributeError, match=r"Linaer, and neither has the installed torch\.nn"):
+        _ = tnn.Linaer
+
+
+def test_classes_derive_as_pytorchs() -> None:
+    assert issubclass(tnn.LSTM, tnn.RNNBase) and issubclass(tnn.Linear, tnn.Module)
+    assert "in_features" in inspect.signature(tnn.Linear).parameters
+    assert "https://docs.pytorch.org" in (tnn.Linear.__doc__ or "")
+
+
+ROWS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
+    "linear": (lambda lib: lib.Linear(3, 4), (numbers(2, 3),)),
+    "convolution": (lambda lib: lib.Conv2d(3, 4, 3, padding="same", padding_mode="reflect"), (numbers(2, 3, 5, 5),)),
+    "attention in layers": (
+        lambda lib: lib.TransformerEncoder(lib.TransformerEncoderLayer(8, 2, 16, 0.0, activation=lib.GELU()), 2),
+        (numbers(4, 2, 8),),
+    ),
+    "embedding": (lambda lib: lib.Embedding(7, 4, padding_idx=1), (np.array([[1, 2], [3, 6]]),)),
+    "sequence": (lambda lib: lib.Sequential(lib.Linear(3, 4), lib.ReLU(), lib.Linear(4, 2)), (numbers(2, 3),)),
+    "named sequence": (
+        lambda lib: lib.Sequential(collections.OrderedDict(a=lib.Linear(3, 4), b=lib.Tanh())), (numbers(2, 3),)
+    ),
+    "loss with weights": (
+        lambda lib: lib.CrossEntropyLoss(
+            weight=torch.arange(1.0, 5.0) if lib is torch.nn else ms.Tensor(np.arange(1.0, 5.0, dtype=np.float32)),
+            label_smoothing=0.1,
+        ),
+        (numbers(3, 4), np.array([0, 3, 1])),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_initial_values_results_and_names(row: str) -> None:
+    make, inputs = ROWS[row]
+    module, layer = seeded(lambda: make(torch.nn)), seeded(lambda: make(tnn))
+    state = layer.state_dict()
+    assert list(state) == list(module.state_dict())
+    assert all(torch.equal(state[name], value) for name, value in module.state_dict().items())
+    assert repr(layer) == repr(module)
+    for found in in_modes(layer, *inputs):
+        assert_equal(found, module(*map(torch.tensor, inputs)))
+
+
+def test_a_seed_of_mindspores_is_pytorchs() -> None:
+    for seed in (ms.set_seed, ms.manual_seed, bridge.manual_seed):
+        seed(5)
+        layer = tnn.Linear(3, 4)
+        torch.manual_seed(5)
+        assert_equal(layer.weight, torch.nn.Linear(3, 4).weight)
+
+
+class Block(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = tnn.Conv2d(3, 4, 3, bias=False)
+        self.norm = tnn.BatchNorm2d(4)
+        self.own = nn.ReLU()
+        self.mixed = tnn.Sequential(nn.Flatten(), tnn.Linear(36, 5), tnn.Dropout(0.5))
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self.mixed(self.own(self.norm(self.conv(x))))
+
+
+class TorchBlock(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3, bias=False)
+        self.norm = torch.nn.BatchNorm2d(4)
+        self.mixed = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 5), torch.nn.Dropout(0.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.mixed(self.norm(self.conv(x)).relu())
+
+
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+def test_layers_of_both_kinds_train_together(mode: int) -> None:
+    module, net = seeded(TorchBlock), seeded(Block)
+    assert [p.name for p in net.trainable_params()] == [name for name, _ in module.named_parameters()]
+    ms.set_context(mode=mode)
+    net.set_train()
+
+    def loss(x: ms.Tensor) -> ms.Tensor:
+        return net(x).sum()
+
+    gradient = ms.value_and_grad(loss, 0, net.trainable_params())
+    x = torch.tensor(numbers(2, 3, 5, 5), requires_grad=True)
+    torch.manual_seed(1)
+    module(x).sum().backward()
+    bridge.manual_seed(1)
+    _, (of_input, of_weights) = gradient(ms.Tensor(numbers(2, 3, 5, 5)))
+    assert_equal(of_input, x.grad)
+    for own, parameter in zip(of_weights, module.parameters(), strict=True):
+        assert_equal(own, parameter.grad)
+    assert_equal(net.norm.running_mean, module.norm.running_mean)
+    net.set_train(False)
+    assert_equal(net(ms.Tensor(numbers(2, 3, 5, 5))), module.eval()(torch.tensor(numbers(2, 3, 5, 5))))
+
+
+def test_state_dict_there_and_back(tmp_path: Any) -> None:
+    module, net = TorchBlock(), Block()
+    torch.save(module.state_dict(), tmp_path / "saved.pt")
+    state = torch.load(tmp_path / "saved.pt")
+    del state["mixed.1.weight"]
+    with pytest.raises(RuntimeError, match=r'loading state_dict for Block:\s+Missing key.*"mixed.1.weight"'):
+        tnn.load_state_dict(net, state)
+    assert tnn.load_state_dict(net, state, strict=False).missing_keys == ["mixed.1.weight"]
+    tnn.load_state_dict(net, module.state_dict())
+    assert list(tnn.state_dict(net)) == list(module.state_dict())
+    module.load_state_dict(tnn.state_dict(net))
+    assert_equal(net.mixed[1].weight, module.mixed[1].weight)
+    net.mixed[1].weight.set_data(ms.Tensor(numbers(5, 36)))
+    assert np.array_equal(tnn.state_dict(net)["mixed.1.weight"].numpy(), numbers(5, 36))
+
+
+def test_what_is_inside_a_layer() -> None:
+    layer = tnn.TransformerEncoder(tnn.TransformerEncoderLayer(8, 2, 16), 2)
+    inner = layer.layers[1].linear1
+    assert isinstance(inner, tnn.Linear) and inner.in_features == 8
+    assert inner.weight is layer._params["layers.1.linear1.weight"]
+    assert len(layer.layers) == 2 and [type(one).__name__ for one in layer.layers] == ["TransformerEncoderLayer"] * 2
+    assert tnn.Linear(3, 4, bias=False).bias is None
+    with pytest.raises(AttributeError):
+        _ = layer.no_such_name
+
+
+def test_settings_and_methods_are_the_modules() -> None:
+    dropout = tnn.Dropout(0.5)
+    dropout.p = 0.0
+    assert_equal(dropout(ms.Tensor(numbers(4))), torch.tensor(numbers(4)))
+    layer = tnn.Linear(3, 4)
+    torch.manual_seed(2)
+    layer.reset_parameters()
+    assert_equal(layer.weight, seeded(lambda: torch.manual_seed(2) and torch.nn.Linear(3, 4)).weight)
+    table = tnn.Embedding.from_pretrained(ms.Tensor(numbers(5, 2)))
+    assert_equal(table(ms.Tensor([4])), torch.tensor(numbers(5, 2)[4:]))
+
+
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+def test_tied_weights(mode: int) -> None:
+    def tied(lib: Any) -> Any:
+        table, head = lib.Embedding(6, 3), lib.Linear(3, 6, bias=False)
+        head.weight = table.weight
+        return table, head
+
+    (table, head), (own_table, own_head) = seeded(lambda: tied(torch.nn)), seeded(lambda: tied(tnn))
+    assert own_head.weight is own_table.weight
+    ms.set_context(mode=mode)
+
+    def loss(words: ms.Tensor) -> ms.Tensor:
+        return own_head(own_table(words)).sum()
+
+    gradient = ms.value_and_grad(loss, None, [own_table.weight])
+    head(table(torch.tensor([1, 4]))).sum().backward()
+    assert_equal(gradient(ms.Tensor([1, 4]))[1][0], table.weight.grad)
+
+
+def test_modes_of_layers() -> None:
+    layer, net = tnn.TransformerEncoderLayer(8, 2, 16), Block()
+    assert layer.training and layer.module.training and net.norm.training
+    assert not layer.eval().module.dropout.training and layer.train().module.dropout.training
+    net.set_train(False)
+    assert not net.mixed[2].module.training
+
+
+def test_hooks_of_mindspores_run_also_in_a_sequence() -> None:
+    seen = []
+    net = tnn.Sequential(tnn.Linear(3, 4), tnn.ReLU())
+    net[0].register_forward_hook(lambda cell, inputs, output: seen.append(output.shape))
+    net(ms.Tensor(numbers(2, 3)))
+    assert seen == [(2, 4)]
+
+
+def test_a_sequence_follows_its_changes() -> None:
+    net = tnn.Sequential(tnn.Linear(3, 4), tnn.ReLU())
+    x = ms.Tensor(numbers(2, 3))
+    assert net(x).shape == (2, 4)
+    net.append(tnn.Linear(4, 5))
+    net[0] = tnn.Linear(3, 4, bias=False)
+    assert net(x).shape == (2, 5)
+    assert [p.name for p in net.get_parameters()] == ["0.weight", "2.weight", "2.bias"]
+    assert_equal(net(x), torch.nn.Sequential(*(layer.module for layer in net))(torch.tensor(numbers(2, 3))))
+
+
+class Lists(tnn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = tnn.ModuleList(tnn.Linear(3, 3) for _ in range(2))
+        self.named = tnn.ModuleDict({"a": tnn.Tanh(), "b": nn.ReLU()})
+        self.scales = tnn.ParameterList([ms.Tensor(numbers(3))])
+        self.shifts = tnn.ParameterDict({"x": ms.Tensor(numbers(3))})
+        self.own = tnn.Parameter(ms.Tensor(numbers(3)))
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        for layer in self.layers:
+            x = layer(x)
+        return self.named["a"](x) * self.scales[0] + self.shifts["x"] + self.own
+
+
+def test_containers() -> None:
+    net = Lists()
+    names = [*(f"layers.{i}.{kind}" for i in range(2) for kind in ("weight", "bias")), "scales.0", "shifts.x"]
+    assert list(net.state_dict()) == ["own", *names]
+    assert sorted(p.name for p in net.trainable_params()) == sorted(["own", *names])
+    x = torch.tensor(numbers(2, 3))
+    for layer in net.layers:
+        x = layer.module(x)
+    expected = x.tanh() * torch.tensor(numbers(3)) + torch.tensor(numbers(3)) + torch.tensor(numbers(3))
+    assert np.allclose(net(ms.Tensor(numbers(2, 3))).asnumpy(), expected.detach().numpy())  # MindSpore's own kernels
+
+
+@pytest.mark.parametrize("make", [lambda lib: lib.LazyLinear(5), lambda lib: lib.LazyConv1d(5, 2)])
+def test_lazy_layers(make: Callable[[Any], Any]) -> None:
+    net = nn.SequentialCell(tnn.Identity(), make(tnn))
+    module = make(torch.nn)
+    assert list(net[1].state_dict()) == list(module.state_dict()) and not net.trainable_params()
+    x = numbers(2, 3, 4)
+    expected = seeded(lambda: module(torch.tensor(x)))
+    assert_equal(seeded(lambda: net(ms.Tensor(x))), expected)
+    assert [p.name for p in net.trainable_params()] == ["1.weight", "1.bias"]
+    assert type(net[1]) is getattr(tnn, type(module).__name__)
+    for found in in_modes(net, x):
+        assert_equal(found, expected)
+
+
+def test_a_lazy_layer_in_a_graph_says_what_to_do() -> None:
+    layer = tnn.LazyLinear(5)
+    ms.set_context(mode=ms.GRAPH_MODE)
+    with pytest.raises(RuntimeError, match="LazyLinear has no shapes yet: call it once in PyNative mode"):
+        layer(ms.Tensor(numbers(2, 3)))
+
+
+def test_copies() -> None:
+    net = tnn.Sequential(tnn.Linear(3, 4), tnn.ReLU(), tnn.Sequential(tnn.Linear(4, 4), tnn.Tanh()))
+    for copied in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert [p.name for p in copied.get_parameters()] == [p.name for p in net.get_parameters()]
+        x = ms.Tensor(numbers(2, 3))
+        assert np.array_equal(copied(x).asnumpy(), net(x).asnumpy())
+        copied[0].weight.set_data(ms.Tensor(numbers(4, 3)))
+        copied(x)
+        assert not np.array_equal(copied[0].weight.asnumpy(), net[0].weight.asnumpy())
+
+
+class Own(tnn.Linear):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: tnn.Linear(3, 4, device="cuda"), TypeError, "leave device out and call mindspore.set_device"),
+        (lambda: tnn.Linear(3), TypeError, "out_features"),
+        (lambda: tnn.Conv2d(3, 4, 3, groups=2), ValueError, "in_channels must be divisible by groups"),
+        (lambda: tnn.TransformerEncoder(nn.ReLU(), 2), TypeError, "ReLU is no layer of bridge.nn"),
+        (lambda: tnn.DataParallel, AttributeError, "msrun"),
+        (lambda: copy.deepcopy(Own(3, 4)), TypeError, "Own derives from a layer"),
+        (lambda: type("Net", (tnn.Module,), {"forward": None}), TypeError, "name its `forward` so"),
+        (lambda: setattr(tnn.Linear(3, 4), "weight", 3), TypeError, "takes a Parameter or None, not int"),
+    ],
+)
+def test_what_is_refused(call: Callable[[], Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_dtypes_and_devices_are_mindspores() -> None:
+    layer = tnn.Linear(3, 4, dtype=ms.float64, device=ms.get_context("device_target").lower().replace("gpu", "cuda"))
+    assert layer.weight.dtype == ms.float64 and torch_view(layer.weight).dtype == torch.float64

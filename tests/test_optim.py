@@ -1,0 +1,307 @@
+"""PyTorch's optimizers as MindSpore's: bridge.optim."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mindspore as ms
+import mindspore.dataset
+import numpy as np
+import pytest
+import torch
+from mindspore import nn
+
+from bridge import nn as tnn
+from bridge import optim
+
+STEPS = 10
+
+
+@pytest.fixture(autouse=True)
+def programs(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test captures its own programs, and leaves PyNative mode as it was."""
+    monkeypatch.setenv("BRIDGE_CACHE", str(tmp_path))
+    yield
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def torch_net() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+
+
+def layers(module: torch.nn.Module) -> nn.Cell:
+    net = tnn.Sequential(tnn.Linear(4, 8), tnn.Tanh(), tnn.Linear(8, 3))
+    net.load_state_dict(module.state_dict())
+    return net
+
+
+def cells_of_mindspores(module: torch.nn.Module) -> nn.Cell:
+    net = nn.SequentialCell(nn.Dense(4, 8), nn.Tanh(), nn.Dense(8, 3))
+    tnn.load_state_dict(net, module.state_dict())
+    return net
+
+
+def halves(parameters: Any, **options: Any) -> list[dict[str, Any]]:
+    parameters = list(parameters)
+    return [{"params": parameters[:2]}, {"params": parameters[2:], **options}]
+
+
+class Compared:
+    """PyTorch's optimizer and the bridge's, which are given the same gradients."""
+
+    def __init__(self, name: str, make: Any = layers, groups: Any = list, jit: bool = False, **options: Any) -> None:
+        self.module = torch_net()
+        self.net = make(self.module)
+        self.torch = getattr(torch.optim, name)(groups(self.module.parameters()), **options)
+        self.own = getattr(optim, name)(groups(self.net.trainable_params()), **options)
+        self._apply = ms.jit(self.own) if jit else self.own
+        self.steps = 0
+
+    def step(self) -> None:
+        self.steps += 1
+        gradients = []
+        parameters = [parameter for group in self.torch.param_groups for parameter in group["params"]]
+        for i, parameter in enumerate(parameters):
+            gradients.append(numbers(*parameter.shape, seed=100 * self.steps + i))
+            parameter.grad = torch.tensor(gradients[-1])
+        self.torch.step()
+        self._apply(ms.mutable(tuple(map(ms.Tensor, gradients))))
+
+    def check(self) -> None:
+        for own, parameter in zip(self.net.trainable_params(), self.module.parameters(), strict=True):
+            assert np.array_equal(own.asnumpy(), parameter.detach().numpy()), own.name
+        assert_same_state(self.own.state_dict(), self.torch.state_dict())
+
+    def run(self) -> None:
+        for _ in range(STEPS):
+            self.step()
+        self.check()
+
+
+def assert_same_state(own: Any, expected: Any) -> None:
+    assert own["param_groups"] == expected["param_groups"]
+    assert own["state"].keys() == expected["state"].keys()
+    for number, state in expected["state"].items():
+        for name, value in state.items():
+            found = own["state"][number][name]
+            assert torch.equal(found, value) if isinstance(value, torch.Tensor) else found == value, name
+
+
+def without(name: str) -> bool:
+    return not hasattr(torch.optim, name)
+
+
+NAMES = ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "RAdam", "Adadelta", "Adamax", "ASGD", "Rprop",
+         "Adafactor"]  # fmt: skip
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_ten_steps_are_pytorchs(name: str, jit: bool) -> None:
+    Compared(name, jit=jit).run()
+
+
+OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "fused": ("AdamW", {"fused": True, "lr": 0.02}),
+    "foreach": ("AdamW", {"foreach": True, "amsgrad": True}),
+    "momentum": ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    "a tensor for a rate": ("Adam", {"lr": torch.tensor(0.01)}),
+    "maximize": ("RMSprop", {"momentum": 0.5, "centered": True, "maximize": True}),
+}
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("row", OPTIONS)
+def test_options_are_pytorchs(row: str, jit: bool) -> None:
+    name, options = OPTIONS[row]
+    Compared(name, jit=jit, **options).run()
+
+
+@pytest.mark.skipif(without("Muon"), reason="this PyTorch has no Muon")
+def test_muon() -> None:
+    Compared("Muon", groups=lambda parameters: [p for p in parameters if p.ndim == 2], lr=0.01).run()
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_groups_and_mindspores_own_parameters(jit: bool) -> None:
+    def groups(parameters: Any) -> Any:
+        return halves(parameters, lr=0.5, betas=(0.8, 0.9), weight_decay=0.3)
+
+    Compared("AdamW", cells_of_mindspores, groups, jit).run()
+
+
+def test_named_parameters() -> None:
+    Compared("SGD", groups=lambda parameters: [(f"p{i}", p) for i, p in enumerate(parameters)], lr=0.1).run()
+
+
+def test_state_dict_goes_both_ways() -> None:
+    pair, other = Compared("AdamW"), Compared("AdamW")
+    pair.step()
+    other.step()
+    pair.own.load_state_dict(copy.deepcopy(other.torch.state_dict()))
+    pair.torch.load_state_dict(copy.deepcopy(other.own.state_dict()))
+    pair.run()
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_schedules_of_pytorchs(jit: bool) -> None:
+    pair = Compared("AdamW", jit=jit, lr=0.1)
+    own = optim.lr_scheduler.SequentialLR(
+        pair.own,
+        [optim.lr_scheduler.LinearLR(pair.own, total_iters=3), optim.lr_scheduler.StepLR(pair.own, 2, 0.3)],
+        [4],
+    )
+    scheduler = torch.optim.lr_scheduler
+    expected = scheduler.SequentialLR(
+        pair.torch, [scheduler.LinearLR(pair.torch, total_iters=3), scheduler.StepLR(pair.torch, 2, 0.3)], [4]
+    )
+    for _ in range(STEPS):
+        pair.step()
+        own.step()
+        expected.step()
+        assert own.get_last_lr() == expected.get_last_lr()
+    pair.check()
+
+
+class Halving(nn.learning_rate_schedule.LearningRateSchedule):
+    def construct(self, step):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return 0.5 ** ms.ops.cast(step, ms.float32)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("schedule", [Halving, lambda: [0.5**i for i in range(STEPS)]])
+def test_schedules_of_mindspores(schedule: Callable[[], Any], jit: bool) -> None:
+    pair = Compared("SGD", jit=jit, lr=0.5)
+    pair.own = optim.SGD(halves(pair.net.trainable_params(), lr=0.25), lr=schedule())
+    pair.torch = torch.optim.SGD(halves(pair.module.parameters(), lr=0.25), lr=1.0)
+    pair._apply = ms.jit(pair.own) if jit else pair.own
+    for step in range(STEPS):
+        pair.torch.param_groups[0]["lr"] = 0.5**step
+        pair.step()
+    pair.check()
+    assert int(pair.own.global_step.asnumpy().item()) == STEPS
+
+
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+def test_model_trains_by_it_and_a_callback_sets_the_rate(mode: int) -> None:
+    module = torch_net()
+    net = layers(module)
+    ms.set_context(mode=mode)
+    own = optim.AdamW(net.trainable_params(), lr=0.25)
+    x, y = numbers(12, 4), numbers(12, 3, seed=1)
+    data = mindspore.dataset.NumpySlicesDataset((x, y), shuffle=False).batch(4)
+    rate = ms.train.LearningRateScheduler(lambda lr, step: lr / 2 if step == 2 else lr)
+    ms.Model(net, tnn.MSELoss(), own).train(2, data, callbacks=[rate], dataset_sink_mode=False)
+    expected = torch.optim.AdamW(module.parameters(), lr=0.25)
+    for step in range(6):
+        expected.param_groups[0]["lr"] = 0.25 if step < 2 else 0.125
+        rows = slice(4 * (step % 3), 4 * (step % 3) + 4)
+        expected.zero_grad()
+        torch.nn.functional.mse_loss(module(torch.tensor(x[rows])), torch.tensor(y[rows])).backward()
+        expected.step()
+    for one, parameter in zip(net.trainable_params(), module.parameters(), strict=True):
+        assert np.array_equal(one.asnumpy(), parameter.detach().numpy())
+
+
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+def test_loss_scaling(mode: int) -> None:
+    def trained(scale: float, wrap: Callable[[Any, Any], Any]) -> list[np.ndarray]:
+        net = layers(torch_net())
+        with_loss = nn.WithLossCell(net, tnn.MSELoss())
+        step = wrap(with_loss, optim.AdamW(net.trainable_params(), lr=0.1, loss_scale=scale))
+        step.set_train()
+        for _ in range(3):
+            step(ms.Tensor(numbers(4, 4)), ms.Tensor(numbers(4, 3, seed=1)))
+        return [parameter.asnumpy() for parameter in net.trainable_params()]
+
+    ms.set_context(mode=mode)
+    plain = trained(1.0, nn.TrainOneStepCell)
+    scaled = trained(1024.0, lambda net, own: nn.TrainOneStepCell(net, own, sens=1024.0))
+    for one, two in zip(plain, scaled, strict=True):  # a power of two scales without rounding
+        assert np.array_equal(one, two)
+
+
+def test_a_jitted_step_sees_what_changes_outside() -> None:
+    pair = Compared("AdamW", jit=True)
+    pair.step()
+    for groups in (pair.own.param_groups, pair.torch.param_groups):
+        groups[0]["lr"] = 0.3
+    for own, parameter in zip(pair.net.trainable_params(), pair.module.parameters(), strict=True):
+        ms.ops.assign(own, ms.Tensor(numbers(*parameter.shape, seed=7)))
+        parameter.data = torch.tensor(numbers(*parameter.shape, seed=7))
+    pair.run()
+
+
+def test_a_checkpoint_before_the_optimizer_is_seen() -> None:
+    net = tnn.Linear(3, 2)
+    net.weight.set_data(ms.Tensor(numbers(2, 3)))
+    own = optim.SGD(net.trainable_params(), lr=0.0)
+    own((ms.Tensor(numbers(2, 3)), ms.Tensor(numbers(2))))
+    assert np.array_equal(net.weight.asnumpy(), numbers(2, 3))
+
+
+def test_lbfgs_by_a_closure() -> None:
+    module = torch_net()
+    net = layers(module)
+    own = optim.LBFGS(net.trainable_params(), lr=0.5, max_iter=4, line_search_fn="strong_wolfe")
+    expected = torch.optim.LBFGS(module.parameters(), lr=0.5, max_iter=4, line_search_fn="strong_wolfe")
+    x, y = numbers(5, 4), numbers(5, 3, seed=1)
+    mse = tnn.MSELoss()
+    gradient = ms.value_and_grad(lambda: mse(net(ms.Tensor(x)), ms.Tensor(y)), None, net.trainable_params())
+
+    def closure() -> torch.Tensor:
+        expected.zero_grad()
+        loss = torch.nn.functional.mse_loss(module(torch.tensor(x)), torch.tensor(y))
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        assert float(own.step(gradient)) == float(expected.step(closure))
+    for one, parameter in zip(net.trainable_params(), module.parameters(), strict=True):
+        assert np.array_equal(one.asnumpy(), parameter.detach().numpy())
+
+
+def sgd(**options: Any) -> Any:
+    return optim.SGD(tnn.Linear(2, 2).trainable_params(), **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: sgd(lr=-1.0), ValueError, "Invalid learning rate: -1.0"),
+        (lambda: sgd(rate=1.0), TypeError, "rate"),
+        (lambda: optim.SGD([], lr=0.1), ValueError, "empty parameter list"),
+        (lambda: optim.SGD(torch.nn.Linear(2, 2).parameters()), TypeError, "takes MindSpore's Parameters"),
+        (lambda: optim.SGD(ms.Tensor(1.0)), TypeError, "list of Parameters or of groups"),
+        (lambda: optim.SGD([{"params": [], "order_params": 1}]), TypeError, "no order_params"),
+        (lambda: sgd(differentiable=True), ValueError, "leave differentiable out"),
+        (lambda: sgd().zero_grad(), RuntimeError, "leave zero_grad out"),
+        (lambda: sgd()((ms.Tensor(1.0),)), ValueError, "SGD has 2 parameters, and was given 1 gradients"),
+        (
+            lambda: sgd()((ms.Tensor(1.0), ms.Tensor(1.0))),
+            RuntimeError,
+            "gradient of size|assigned grad has data of a different size",
+        ),
+        (lambda: optim.lr_scheduler.StepLR(torch.optim.SGD([torch.zeros(1)]), 2), TypeError, "of bridge.optim"),
+        (lambda: optim.SparseAdam, AttributeError, "use Adam"),
+        (lambda: optim.Adan, AttributeError, "neither has the installed torch.optim"),
+    ],
+)
+def test_what_is_refused(call: Callable[[], Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_an_error_in_a_graph_is_pytorchs() -> None:
+    pair = Compared("AdamW", jit=True)
+    pair.step()
+    pair.own.param_groups[0]["betas"] = None
+    with pytest.raises(RuntimeError, match="AdamW: cannot unpack non-iterable NoneType"):
+        pair.step()
