@@ -41,7 +41,7 @@ class Program(_mindspore.CompiledAsMethod):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = tree.arguments(args, kwargs)
-        found: tree.Tree | None = None
+        found: Any = None
 
         def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
             nonlocal found
