@@ -4,8 +4,6 @@
 // Compiled with MindSpore's headers and string ABI; torch_tensors.h has PyTorch's side.
 #include "mindspore/python/module.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -17,7 +15,8 @@
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
 #include "include/utils/pynative/grad_state.h"
 #include "include/utils/pynative/variable.h"
-#include "mindspore/python/dtype.h"
+#include "mindspore/python/memory.h"
+#include "mindspore/python/needs.h"
 #include "mindspore/python/queues.h"
 #include "programs/python/torch_tensors.h"
 
@@ -27,11 +26,10 @@ using mindspore::tensor::TensorPtr;
 using mindspore::tensor::TensorPtrList;
 using mindspore::tensor::Version;
 using ms_ext::TensorMemory;
-
-template <typename Function>
-Function *function_of(const char *library, const char *name) {
-  return reinterpret_cast<Function *>(dlsym(dlopen(library, RTLD_LAZY | RTLD_NOLOAD), name));
-}
+using ms_ext::pynative::data_of;
+using ms_ext::pynative::function_of;
+using ms_ext::pynative::Owner;
+using ms_ext::pynative::tensor_on;
 
 // Finds a function of PyTorch's side once.
 #define TORCH(name) static const auto name = function_of<decltype(::name)>("libms_ext_python.so", #name)
@@ -86,62 +84,6 @@ class Place final : public ms::pynative::PyboostRunner {
  private:
   int gpu_;
 };
-
-void *data_of(const TensorPtr &tensor) {
-  if (tensor->DataSize() == 0) return nullptr;
-  const auto &address = tensor->device_address();
-  auto *data = address == nullptr ? nullptr : static_cast<char *>(address->GetMutablePtr());
-  if (data == nullptr) {
-    throw std::runtime_error("a tensor has an initializer that has not run: call its init_data() first");
-  }
-  return data + tensor->storage_offset() * tensor->DataItemSize();
-}
-
-// Keeps the memory of a tensor of MindSpore's.
-class Owner {
- public:
-  static TensorMemory memory_of(const TensorPtr &tensor, int gpu) {
-    const auto *dtype = ms_ext::find(tensor->data_type());
-    if (dtype == nullptr) {
-      throw py::type_error("PyTorch has no dtype for MindSpore's " + mindspore::TypeIdToString(tensor->data_type()));
-    }
-    TensorMemory memory;
-    memory.data = data_of(tensor);
-    memory.dtype = dtype->name;
-    memory.gpu = gpu;
-    auto *owner = new Owner(tensor);
-    memory.shape = owner->shape_.data();
-    memory.ndim = owner->shape_.size();
-    if (!owner->strides_.empty()) memory.strides = owner->strides_.data();
-    memory.owner = owner;
-    memory.release = [](void *object) { delete static_cast<Owner *>(object); };
-    return memory;
-  }
-
- private:
-  explicit Owner(const TensorPtr &tensor) : shape_(tensor->shape()), address_(tensor->device_address()) {
-    if (!tensor->is_contiguous()) strides_ = tensor->stride();
-  }
-
-  ShapeVector shape_;
-  ShapeVector strides_;  // empty if contiguous
-  mindspore::device::DeviceAddressPtr address_;
-};
-
-// A tensor of MindSpore's on memory of PyTorch's, which it releases.
-TensorPtr tensor_on(const TensorMemory &memory, uint32_t stream_id) {
-  using mindspore::device::DeviceAddress;
-  using mindspore::device::DeviceType;
-  const std::shared_ptr<void> owner(memory.owner, memory.release);
-  const auto dtype = ms_ext::id_of(memory.dtype);
-  const ShapeVector shape(memory.shape, memory.shape + memory.ndim);
-  size_t bytes = ms_ext::find(dtype)->size;
-  for (const int64_t size : shape) bytes *= static_cast<size_t>(size);
-  const auto type = memory.gpu < 0 ? DeviceType::kCPU : DeviceType::kGPU;
-  auto address = std::make_shared<DeviceAddress>(memory.data, bytes, type, stream_id);
-  address->SetDevicePointerDeleter([owner](void *, bool) {});
-  return std::make_shared<mindspore::tensor::Tensor>(dtype, shape, address);
-}
 
 TensorPtr from_torch(const py::handle &torch, uint32_t stream_id = 0) {
   TORCH(ms_ext_from_torch);
@@ -291,7 +233,7 @@ struct CppFunctionNode<ModuleCall> final : public BackwardNode {
       cotangents.push_back(unused ? TensorMemory() : Owner::memory_of(gradient->cast<TensorPtr>(), gpu_));
     }
     const auto wanted = std::make_unique<bool[]>(inputs_);
-    for (size_t i = 0; i < inputs_; ++i) wanted[i] = context_.NeedsInputGrad(i);
+    for (size_t i = 0; i < inputs_; ++i) wanted[i] = ms_ext::pynative::is_asked(*this, i);
     const OnStream on_stream(*place);
     ValuePtrList values;
     for (const TensorMemory &found : graph_->differentiate(cotangents, wanted.get())) {
@@ -451,8 +393,7 @@ class Module {
   // Nobody may write to what MindSpore takes for an input of the whole computation, as nobody may in PyTorch.
   static ms_ext::Gradient needs(const TensorPtr &input) {
     using mindspore::pynative::autograd::impl::GetUnsafeGradNodeImpl;
-    static mindspore::pynative::autograd::AutogradContext context;
-    if (!context.NeedGrad(input)) return ms_ext::Gradient::kNone;
+    if (!ms_ext::pynative::has_gradient(input)) return ms_ext::Gradient::kNone;
     const auto node = GetUnsafeGradNodeImpl(input);
     return node == nullptr || node->IsLeaf() ? ms_ext::Gradient::kOfLeaf : ms_ext::Gradient::kOfResult;
   }
