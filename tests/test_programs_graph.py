@@ -153,6 +153,23 @@ class NotPersistent(nn.Module):
         return x * self.steps
 
 
+class Scalars(nn.Module):
+    """Tensors without dimensions: a parameter, a result, and what is saved; and buffers that get another tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(()))
+        self.mean: torch.Tensor
+        self.total: torch.Tensor
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean = 0.5 * self.mean + x.detach().mean(0)
+        self.total = self.total + self.mean.sum()
+        return (x * self.scale.exp() - self.mean).square().mean().sqrt() + self.total
+
+
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 3))
 
@@ -197,6 +214,7 @@ MODULES: list[Any] = [
     (Complex, [floats(2, 8)]),
     (Constant, [floats(3, 4)]),
     (NotPersistent, [floats(3, 4)]),
+    (Scalars, [floats(3, 4)]),
     (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), [floats(2, 5, 16)]),
 ]
 
@@ -398,7 +416,7 @@ def test_a_program_is_captured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         raise AssertionError("captured again")
 
-    monkeypatch.setattr("bridge.programs.graph.GraphModule._capture", refuse)
+    monkeypatch.setattr("bridge.programs.graph.GraphProgram._capture", refuse)
     assert_equal([expected], [as_cell(module)(to_mindspore(x))])
     assert sorted(store.place().iterdir()) == kept
 

@@ -31,7 +31,7 @@ class ProgramKernel(Kernel):
 
     def __init__(self, name: str, program: ProgramFile, device: str, differentiate: Any) -> None:
         super().__init__(name, encode(program.path), f"{SHARED[device]}:aten_program", device, False, "")
-        self.results = tuple((tuple(shape), dtypes.TORCH_DTYPES[dtype]) for shape, dtype in program.results)
+        self.results = tuple((tuple(shape) or (1,), dtypes.TORCH_DTYPES[dtype]) for shape, dtype in program.results)
         # By aten_programInferType: some graphs are compiled without Python.
         _mindspore.infer_types_in_cpp(self, [dtypes.to_mindspore(dtype) for _, dtype in self.results])
         if program.changes:
@@ -77,7 +77,9 @@ class Differentiate(_InGraph):
                 plan.backward,
                 [given[kind][position] for kind, position in plan.sources],
             )
-            found = {i: Item(call, at) for i, at in enumerate(plan.gradients) if at is not None}
+            found = {
+                i: program_result(call, plan.backward, at) for i, at in enumerate(plan.gradients) if at is not None
+            }
             gradients.update(found)
         return tuple(tuple(gradients[position] for position in group) for group in plan.forward.groups)
 
@@ -85,6 +87,12 @@ class Differentiate(_InGraph):
 def program_call(kernel: ProgramKernel, program: ProgramFile, tensors: Sequence[Any]) -> Call:
     """The call of a program's primitive in a graph."""
     return Call(kernel, [tuple(tensors[position] for position in group) for group in program.groups])
+
+
+def program_result(call: Call, program: ProgramFile, position: int) -> Any:
+    """One of the results of that call."""
+    shape, _ = program.results[position]
+    return Item(call, position) if shape else Call(ops.reshape, [Item(call, position), ()])
 
 
 class FirstOrderOnly(_InGraph):

@@ -29,6 +29,11 @@ class Output:
     spec: Spec
     is_memory: bool = False
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """What MindSpore sees: of a primitive that infers in C++ it takes a result without dimensions for a number."""
+        return self.spec.shape or (1,)
+
 
 @dataclass
 class Listing:
@@ -181,8 +186,7 @@ def _backward(
     used = set(_used(backward))
     for number, source in given.items():
         if number in used:
-            backward.inputs.append(number)
-            passing.sources.append(source)
+            views += passing.take(backward, source, forward.outputs[source.position], [number])
     backward.calls = views + backward.calls
     backward.constants = _constants(backward)
     return backward, passing.sources, gradients
@@ -246,26 +250,30 @@ class _Passing:
     def views(self, backward: Listing) -> list[Call]:
         """The calls with which backward begins: they make the tensors of forward out of what is passed."""
         calls: list[Call] = []
-
-        def take(source: Source, like: torch.Tensor, numbers: list[int]) -> None:
-            wanted = _layout(like)
-            register = next((number for number in numbers if _layout(self.tape.tensors[number]) == wanted), None)
-            if register is None:
-                register = _new_register(self.tape, like)
-            backward.inputs.append(register)
-            self.sources.append(source)
-            calls.extend(self._view(register, number) for number in numbers if number != register)
-
         for position, numbers in self._of_inputs.items():
-            take(Source("input", position), self.tape.tensors[self.forward.inputs[position]], numbers)
+            like = self.tape.tensors[self.forward.inputs[position]]
+            calls += self._take(backward, Source("input", position), like, numbers)
         for position, numbers in self._of_outputs.items():
-            spec, device = self.forward.outputs[position].spec, self.tape.tensors[numbers[0]].device
-            with self.tape.fake_mode:
-                like = torch.empty(spec.shape, dtype=spec.dtype, device=device)
-            take(Source("output", position), like, numbers)
+            calls += self.take(backward, Source("output", position), self.forward.outputs[position], numbers)
         for constant, numbers in self._of_constants.items():
             calls += [self._view(constant, number) for number in numbers if number != constant]
         return calls
+
+    def take(self, backward: Listing, source: Source, output: Output, numbers: list[int]) -> list[Call]:
+        """Have backward take what is like an output of forward's. Gives the calls that make these tensors of it."""
+        with self.tape.fake_mode:
+            device = self.tape.tensors[numbers[0]].device
+            like = torch.empty(output.shape, dtype=output.spec.dtype, device=device)
+        return self._take(backward, source, like, numbers)
+
+    def _take(self, backward: Listing, source: Source, like: torch.Tensor, numbers: list[int]) -> list[Call]:
+        wanted = _layout(like)
+        register = next((number for number in numbers if _layout(self.tape.tensors[number]) == wanted), None)
+        if register is None:
+            register = _new_register(self.tape, like)
+        backward.inputs.append(register)
+        self.sources.append(source)
+        return [self._view(register, number) for number in numbers if number != register]
 
     def _view(self, source: int, number: int) -> Call:
         tensor = self.tape.tensors[number]

@@ -28,7 +28,7 @@ class ProgramFile:
     Args:
         path: its text.
         groups: the positions of its inputs, those of each dtype together: a primitive's tuple has one dtype.
-        results: shape and dtype of each of its results.
+        results: shape and dtype of each of its results. One without dimensions has one of size 1 in MindSpore.
         changes: whether it writes to inputs or draws random numbers, so that it runs once and in order.
     """
 
@@ -75,14 +75,28 @@ class Plan:
         return [program.path for program in (self.forward, self.backward) if program is not None]
 
 
-def make(
-    function: Callable[..., Sequence[torch.Tensor]], inputs: Sequence[Spec], device: str, folder: pathlib.Path
-) -> tuple[Plan, set[str]]:
-    """Capture a function (see `capture`) and write its programs into a folder. The caller fills in the tree.
+@dataclass
+class Origin:
+    """What a plan came from, besides the function and its arguments.
 
-    Also returns the files of the code that called PyTorch.
+    Args:
+        files: those of the code that called PyTorch.
+        tensors: the ids of the tensors that the function has found.
     """
-    captured = capture(function, inputs, device)
+
+    files: set[str]
+    tensors: set[int]
+
+
+def make(
+    function: Callable[..., Sequence[torch.Tensor]],
+    state: Sequence[torch.Tensor],
+    inputs: Sequence[Spec],
+    device: str,
+    folder: pathlib.Path,
+) -> tuple[Plan, Origin]:
+    """Capture a function (see `capture`) and write its programs into a folder. The caller fills in the tree."""
+    captured = capture(function, state, inputs, device)
     pair = split(captured)
     plan = Plan(
         _write(pair.forward, folder),
@@ -93,7 +107,9 @@ def make(
         pair.gradients,
         pair.written,
     )
-    return plan, captured.tape.files
+    tape = captured.tape
+    found = {id(tensor) for number, tensor in tape.constants.items() if number not in tape.fresh}
+    return plan, Origin(tape.files, found)
 
 
 def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:
