@@ -34,7 +34,7 @@ class Asked:
     """
 
     parameters: list[ms.Parameter]
-    torch_parameters: list[torch.nn.Parameter]
+    torch_parameters: list[torch.Tensor]
     arguments: dict[str, Any]
     rates: list[int | None]
     follows: list[bool]

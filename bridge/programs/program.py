@@ -58,7 +58,7 @@ class Program(_mindspore.CompiledAsMethod):
         self.weights = ms.ParameterTuple(list(self.state.parameters.values()))
         self.graph = GraphProgram(function, self.name, self.state, self._autocast)
         if self._gpu >= 0:  # a graph goes on with the memory that its Parameters have when it is compiled
-            self._calls(lambda _: [], [], self._gpu)
+            self._calls(lambda _: [], [], self._gpu, False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = tree.arguments(args, kwargs)
@@ -92,7 +92,7 @@ class Program(_mindspore.CompiledAsMethod):
     def follow(self) -> None:
         """Have the module's parameters and buffers be what MindSpore's are now, without a call."""
         with one_at_a_time:
-            self._calls(lambda _: [], [], self._gpu)
+            self._calls(lambda _: [], [], self._gpu, False)
 
     def _autocast(self) -> Any:
         """What runs the module in the dtype that MindSpore asks for."""

@@ -159,7 +159,8 @@ def one_call(
         return None
     if not calls.made:
         return OneCall(None, None, len(tensors), (), form, False)
-    return _bound(*calls.made[0], tensors, form, returned)
+    func, args, kwargs, results = calls.made[0]
+    return _bound(func, args, kwargs, results, tensors, form, returned)
 
 
 def _form(value: Any, made: list[torch.Tensor], given: list[torch.Tensor]) -> Any:
