@@ -116,6 +116,14 @@ def _toolchain(compiler: str) -> str:
     return subprocess.run([compiler, "--version"], check=True, text=True, capture_output=True).stdout
 
 
+def _room(room: pathlib.Path, objects: pathlib.Path) -> pathlib.Path:
+    """A source that includes all sources of a room: their headers take the compiler longer than they do."""
+    sources = sorted(room.glob("*.cpp"))
+    together = objects / "rooms" / f"{'.'.join(room.relative_to(MS_EXT.parent).parts)}.cpp"
+    _write_if_changed(together, "".join(f'#include "{source}"\n' for source in sources))
+    return together
+
+
 def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, with_cuda: bool) -> str:
     gxx_flags = GXX_FLAGS if "Free Software Foundation" in _toolchain(compiler) else ""
     includes = (TORCH / "include", TORCH / "include" / "torch" / "csrc" / "api" / "include")
@@ -139,21 +147,24 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
         for source in sources:
             target = objects / name.removesuffix(".so") / f"{_name(source)}.o"
             built.append(str(target))
-            abi = MINDSPORES_ABI if source.parent == MS_EXT / "mindspore" else ""
+            abi = MINDSPORES_ABI if source == mindspore else ""
             lines.extend((f"build {target}: compile {source} | toolchain", f"  flags = $flags{flags}{abi}"))
             lines.append(f"  name = {_name(source)}")
         lines.append(f"build {objects / name}: link {' '.join(built)}{f' | {objects / needs}' if needs else ''}")
         lines.extend([f"  libraries = {libraries}", f"  soname = {name}"])
 
     complete = "-Wl,--no-undefined"
-    rooms = (MS_EXT, MS_EXT / "gradient", MS_EXT / "mindspore")
-    programs = MS_EXT / "programs"
-    with_python = programs / "torch_tensors.cpp"
-    every = [source for room in (*rooms, programs) for source in sorted(room.glob("*.cpp"))]
-    written = [source for source in every if source != with_python]
+    mindspore = _room(MS_EXT / "mindspore", objects)
+    written = [*(_room(room, objects) for room in (MS_EXT, MS_EXT / "gradient", MS_EXT / "programs")), mindspore]
     library("libms_ext.so", written, complete)
     python = f" -isystem {sysconfig.get_path('include')}"
-    library("libms_ext_python.so", [with_python], "-lms_ext -ltorch_python", "libms_ext.so", python)
+    library(
+        "libms_ext_python.so",
+        [_room(MS_EXT / "programs" / "python", objects)],
+        "-lms_ext -ltorch_python",
+        "libms_ext.so",
+        python,
+    )
     lines.extend(_pynative_module(objects))  # the longest to compile come first
     library("libaten_cpu.so", sorted(generated.glob("*.cpp")), f"-lms_ext {complete}", "libms_ext.so")
     if with_cuda:
@@ -162,7 +173,7 @@ def _ninja_file(generated: pathlib.Path, objects: pathlib.Path, compiler: str, w
         sources = [
             *sorted((MS_EXT / "cuda").glob("*.cu")),
             MS_EXT / "gradient" / "gradient.cpp",
-            programs / "program_shim.cpp",
+            MS_EXT / "programs" / "program_shim.cpp",
         ]
         library("libms_ext_cuda.so", sources, cuda, "libms_ext.so", flags)
         shims = sorted(generated.glob("*.cu"))
@@ -206,17 +217,16 @@ def _pynative_module(objects: pathlib.Path) -> list[str]:
         "  description = link _pynative.so",
     ]
     missing = MS_EXT / "mindspore" / "missing"  # what MindSpore's headers include, and its wheels lack
-    built = []
-    for source in sorted((MS_EXT / "mindspore" / "python").glob("*.cpp")):
-        built.append(objects / "pynative" / f"{source.stem}.o")
-        lines += [
-            f"build {built[-1]}: compile {source} | toolchain",
-            f"  name = {_name(source)}",
-            f"  includes = -I{MS_EXT} -I{missing} {' '.join(f'-isystem {f}' for f in folders)}",
-            f"  flags = -std=c++17 -O2 -fPIC -w{MINDSPORES_ABI} -DENABLE_FAST_HASH_TABLE=1 "
-            f"-DPYBIND11_BUILD_ABI='\"{_pybind_abi()}\"'",
-        ]
-    return [*lines, f"build {objects / '_pynative.so'}: module {' '.join(map(str, built))}"]
+    python = _room(MS_EXT / "mindspore" / "python", objects)
+    built = objects / f"{python.stem}.o"
+    lines += [
+        f"build {built}: compile {python} | toolchain",
+        f"  name = {_name(python)}",
+        f"  includes = -I{MS_EXT} -I{missing} {' '.join(f'-isystem {f}' for f in folders)}",
+        f"  flags = -std=c++17 -O2 -fPIC -w{MINDSPORES_ABI} -DENABLE_FAST_HASH_TABLE=1 "
+        f"-DPYBIND11_BUILD_ABI='\"{_pybind_abi()}\"'",
+    ]
+    return [*lines, f"build {objects / '_pynative.so'}: module {built}"]
 
 
 # What needs nothing that is generated, and so is compiled meanwhile.

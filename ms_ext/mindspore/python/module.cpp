@@ -19,7 +19,7 @@
 #include "include/utils/pynative/variable.h"
 #include "mindspore/python/dtype.h"
 #include "mindspore/python/queues.h"
-#include "programs/torch_tensors.h"
+#include "programs/python/torch_tensors.h"
 
 namespace {
 

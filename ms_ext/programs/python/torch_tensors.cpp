@@ -1,4 +1,4 @@
-#include "programs/torch_tensors.h"
+#include "programs/python/torch_tensors.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
