@@ -47,7 +47,7 @@ class _Run(_mindspore.CompiledAsMethod):
         if self._program is None or any(a is not b for a, b in zip(programs, self._programs, strict=True)):
             for program in programs:
                 program.follow()
-            self._program = Program(torch.nn.Sequential(*(program.module for program in programs)))
+            self._program = Program(torch.nn.Sequential(*(program.function for program in programs)))
             self._programs = programs
         self._program.precision = programs[0].precision
         return self._program

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from bridge.programs.reads import refuse_reads
 from bridge.programs.tape import Call, Tape, storage_of
 
 
@@ -46,12 +47,19 @@ class Captured:
         return Spec(tuple(tensor.shape), tensor.dtype)
 
 
-def capture(function: Callable[..., Sequence[torch.Tensor]], inputs: Sequence[Spec], device: str) -> Captured:
+def capture(
+    function: Callable[..., Sequence[torch.Tensor]],
+    state: Sequence[torch.Tensor],
+    inputs: Sequence[Spec],
+    device: str,
+) -> Captured:
     """Run a function on tensors without data, and write down what it calls.
 
     Args:
-        function: takes as many tensors as `inputs` says, and gives tensors.
-        inputs: contiguous ones; gradients are captured for those that require one.
+        function: takes tensors, and gives tensors.
+        state: what it finds elsewhere than in its arguments. Where it meets one of these, the program has an input.
+        inputs: the specs of the state, and then of the arguments; contiguous ones. Gradients are captured for those
+            that require one.
         device: PyTorch's name of where they are.
 
     Raises:
@@ -62,15 +70,25 @@ def capture(function: Callable[..., Sequence[torch.Tensor]], inputs: Sequence[Sp
     tape = Tape(fake_mode)
     with fake_mode:
         tensors = [torch.empty(spec.shape, dtype=spec.dtype, device=device) for spec in inputs]
-    for tensor, spec in zip(tensors, inputs, strict=True):
-        tensor.requires_grad_(spec.requires_grad)
     registers = [tape.add(tensor) for tensor in tensors]
+    for tensor, register in zip(state, registers, strict=False):
+        tape.stand_in(tensor, register)
+    arguments = tensors[len(state) :]
+    leaves = [*state, *arguments]
+    for tensor, spec in zip(leaves, inputs, strict=True):
+        tensor.requires_grad_(spec.requires_grad)
     try:
-        with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False), fake_mode, tape:
-            results = list(function(*tensors))
+        with (
+            torch.enable_grad(),
+            torch.autograd.set_multithreading_enabled(False),
+            refuse_reads(state),
+            fake_mode,
+            tape,
+        ):
+            results = list(function(*arguments))
             outputs = [tape.register(result) for result in results]
             forward = len(tape.calls)
-            cotangents, gradients = _differentiate(tape, results, tensors)
+            cotangents, gradients = _differentiate(tape, results, leaves)
     except Exception as error:
         error.args = (f"{error}{_location(error)}",)
         raise

@@ -30,7 +30,9 @@ class ModuleCell(ms.nn.Cell):
     @property
     def module(self) -> torch.nn.Module:
         """The PyTorch module, whose parameters and buffers share their memory with this Cell's Parameters."""
-        return self.program.module
+        module = self.program.function
+        assert isinstance(module, torch.nn.Module)
+        return module
 
     def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self.program(*args, **kwargs)

@@ -15,6 +15,7 @@ from bridge.op.table import SHARED
 from bridge.primitive import bprops
 from bridge.primitive.graph_calls import Call, Item, PlannedBprop
 from bridge.primitive.kernel import Kernel
+from bridge.programs import sizes
 from bridge.programs.plan import Plan, ProgramFile
 
 
@@ -30,12 +31,14 @@ class ProgramKernel(Kernel):
     """
 
     def __init__(self, name: str, program: ProgramFile, device: str, differentiate: Any) -> None:
-        super().__init__(name, encode(program.path), f"{SHARED[device]}:aten_program", device, False, "")
-        self.results = tuple((tuple(shape), dtypes.TORCH_DTYPES[dtype]) for shape, dtype in program.results)
-        # By aten_programInferType: some graphs are compiled without Python. MindSpore takes what it infers without
-        # dimensions for a number.
-        if all(shape for shape, _ in self.results):
-            _mindspore.infer_types_in_cpp(self, [dtypes.to_mindspore(dtype) for _, dtype in self.results])
+        count = sum(map(len, program.groups))
+        text = encode(program.path) + encode(count)
+        of_inputs = " ".join(dtype for dtype, group in zip(program.dtypes, program.groups, strict=True) for _ in group)
+        name = name + sizes.SUFFIX if sizes.is_family(program) else name
+        super().__init__(name, text, f"{SHARED[device]}:aten_program", device, False, of_inputs)
+        self.results = tuple((tuple(shape) or (1,), dtypes.TORCH_DTYPES[dtype]) for shape, dtype in program.results)
+        # By aten_programInferType: some graphs are compiled without Python.
+        _mindspore.infer_types_in_cpp(self, [dtypes.to_mindspore(dtype) for _, dtype in self.results])
         if program.changes:
             _mindspore.keep_in_order(self)
         self.bprop = bprops.make(len(program.groups), differentiate)
@@ -79,7 +82,9 @@ class Differentiate(_InGraph):
                 plan.backward,
                 [given[kind][position] for kind, position in plan.sources],
             )
-            found = {i: Item(call, at) for i, at in enumerate(plan.gradients) if at is not None}
+            found = {
+                i: program_result(call, plan.backward, at) for i, at in enumerate(plan.gradients) if at is not None
+            }
             gradients.update(found)
         return tuple(tuple(gradients[position] for position in group) for group in plan.forward.groups)
 
@@ -87,6 +92,12 @@ class Differentiate(_InGraph):
 def program_call(kernel: ProgramKernel, program: ProgramFile, tensors: Sequence[Any]) -> Call:
     """The call of a program's primitive in a graph."""
     return Call(kernel, [tuple(tensors[position] for position in group) for group in program.groups])
+
+
+def program_result(call: Call, program: ProgramFile, position: int) -> Any:
+    """One of the results of that call."""
+    shape, _ = program.results[position]
+    return Item(call, position) if shape else Call(ops.reshape, [Item(call, position), ()])
 
 
 class FirstOrderOnly(_InGraph):

@@ -6,7 +6,7 @@ with the sizes and strides that they had.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,11 @@ class Output:
     registers: list[int]
     spec: Spec
     is_memory: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """What MindSpore sees: of a primitive that infers in C++ it takes a result without dimensions for a number."""
+        return self.spec.shape or (1,)
 
 
 @dataclass
@@ -69,14 +74,15 @@ class Pair:
     written: list[int]
 
 
-def split(captured: Captured) -> Pair:
-    """The programs of a captured run."""
+def split(captured: Captured, shapes_of: Sequence[int]) -> Pair:
+    """The programs of a captured run. Backward takes the inputs at the positions `shapes_of` too."""
     _resolve_aliases(captured)
     tape = captured.tape
     written_constants = _copy_written_constants(captured)
     forward = Listing(tape, captured.inputs, captured.forward, _plain(captured, captured.outputs))
     results = len(forward.outputs)
-    backward, sources, gradients = _backward(captured, forward, written_constants)
+    passing = _Passing(captured, forward, written_constants, shapes_of)
+    backward, sources, gradients = _backward(captured, forward, passing)
     forward.calls = _live(forward)
     forward.constants = _constants(forward)
     return Pair(forward, results, backward, sources, gradients, captured.written)
@@ -158,7 +164,7 @@ def _constants(listing: Listing) -> dict[int, torch.Tensor]:
 
 
 def _backward(
-    captured: Captured, forward: Listing, written_constants: set[int]
+    captured: Captured, forward: Listing, passing: _Passing
 ) -> tuple[Listing | None, list[Source], list[int | None]]:
     """The gradient's program, what it takes, and which of its outputs is which gradient. Appends what it needs to
     forward's outputs."""
@@ -172,7 +178,6 @@ def _backward(
     backward = Listing(captured.tape, [], captured.backward, outputs)
     backward.calls = _live(backward)
     given = {number: Source("cotangent", i) for i, number in enumerate(captured.cotangents) if number is not None}
-    passing = _Passing(captured, forward, written_constants)
     made = {number for call in backward.calls for number in call.results}
     for number in _used(backward):
         if number not in made and number not in given:
@@ -181,8 +186,7 @@ def _backward(
     used = set(_used(backward))
     for number, source in given.items():
         if number in used:
-            backward.inputs.append(number)
-            passing.sources.append(source)
+            views += passing.take(backward, source, forward.outputs[source.position], [number])
     backward.calls = views + backward.calls
     backward.constants = _constants(backward)
     return backward, passing.sources, gradients
@@ -198,7 +202,9 @@ def _used(listing: Listing) -> list[int]:
 class _Passing:
     """What passes from forward to backward."""
 
-    def __init__(self, captured: Captured, forward: Listing, written_constants: set[int]) -> None:
+    def __init__(
+        self, captured: Captured, forward: Listing, written_constants: set[int], shapes_of: Sequence[int]
+    ) -> None:
         self.tape = captured.tape
         self.forward = forward
         self.sources: list[Source] = []
@@ -210,7 +216,7 @@ class _Passing:
             tensor = self.tape.tensors[output.registers[0]]
             if _is_whole(tensor):
                 self._given.setdefault((storage_of(tensor), tensor.dtype), i)
-        self._of_inputs: dict[int, list[int]] = {}
+        self._of_inputs: dict[int, list[int]] = {position: [] for position in shapes_of}
         self._of_constants: dict[int, list[int]] = {}
         self._of_outputs: dict[int, list[int]] = {}
 
@@ -246,26 +252,30 @@ class _Passing:
     def views(self, backward: Listing) -> list[Call]:
         """The calls with which backward begins: they make the tensors of forward out of what is passed."""
         calls: list[Call] = []
-
-        def take(source: Source, like: torch.Tensor, numbers: list[int]) -> None:
-            wanted = _layout(like)
-            register = next((number for number in numbers if _layout(self.tape.tensors[number]) == wanted), None)
-            if register is None:
-                register = _new_register(self.tape, like)
-            backward.inputs.append(register)
-            self.sources.append(source)
-            calls.extend(self._view(register, number) for number in numbers if number != register)
-
         for position, numbers in self._of_inputs.items():
-            take(Source("input", position), self.tape.tensors[self.forward.inputs[position]], numbers)
+            like = self.tape.tensors[self.forward.inputs[position]]
+            calls += self._take(backward, Source("input", position), like, numbers)
         for position, numbers in self._of_outputs.items():
-            spec, device = self.forward.outputs[position].spec, self.tape.tensors[numbers[0]].device
-            with self.tape.fake_mode:
-                like = torch.empty(spec.shape, dtype=spec.dtype, device=device)
-            take(Source("output", position), like, numbers)
+            calls += self.take(backward, Source("output", position), self.forward.outputs[position], numbers)
         for constant, numbers in self._of_constants.items():
             calls += [self._view(constant, number) for number in numbers if number != constant]
         return calls
+
+    def take(self, backward: Listing, source: Source, output: Output, numbers: list[int]) -> list[Call]:
+        """Have backward take what is like an output of forward's. Gives the calls that make these tensors of it."""
+        with self.tape.fake_mode:
+            device = self.tape.tensors[numbers[0]].device
+            like = torch.empty(output.shape, dtype=output.spec.dtype, device=device)
+        return self._take(backward, source, like, numbers)
+
+    def _take(self, backward: Listing, source: Source, like: torch.Tensor, numbers: list[int]) -> list[Call]:
+        wanted = _layout(like)
+        register = next((number for number in numbers if _layout(self.tape.tensors[number]) == wanted), None)
+        if register is None:
+            register = _new_register(self.tape, like)
+        backward.inputs.append(register)
+        self.sources.append(source)
+        return [self._view(register, number) for number in numbers if number != register]
 
     def _view(self, source: int, number: int) -> Call:
         tensor = self.tape.tensors[number]

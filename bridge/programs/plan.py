@@ -28,14 +28,16 @@ class ProgramFile:
     Args:
         path: its text.
         groups: the positions of its inputs, those of each dtype together: a primitive's tuple has one dtype.
-        results: shape and dtype of each of its results.
+        results: shape and dtype of each of its results. One without dimensions has one of size 1 in MindSpore.
         changes: whether it writes to inputs or draws random numbers, so that it runs once and in order.
+        dtypes: the names of the groups' dtypes.
     """
 
     path: str
     groups: list[list[int]]
     results: list[Result]
     changes: bool
+    dtypes: list[str]
 
 
 @dataclass
@@ -75,15 +77,34 @@ class Plan:
         return [program.path for program in (self.forward, self.backward) if program is not None]
 
 
+@dataclass
+class Origin:
+    """What a plan came from, besides the function and its arguments.
+
+    Args:
+        files: those of the code that called PyTorch.
+        tensors: the ids of the tensors that the function has found.
+    """
+
+    files: set[str]
+    tensors: set[int]
+
+
 def make(
-    function: Callable[..., Sequence[torch.Tensor]], inputs: Sequence[Spec], device: str, folder: pathlib.Path
-) -> tuple[Plan, set[str]]:
+    function: Callable[..., Sequence[torch.Tensor]],
+    state: Sequence[torch.Tensor],
+    inputs: Sequence[Spec],
+    device: str,
+    folder: pathlib.Path,
+    shapes_of: Sequence[int] = (),
+) -> tuple[Plan, Origin]:
     """Capture a function (see `capture`) and write its programs into a folder. The caller fills in the tree.
 
-    Also returns the files of the code that called PyTorch.
+    Args:
+        shapes_of: the positions of inputs that backward takes in any case.
     """
-    captured = capture(function, inputs, device)
-    pair = split(captured)
+    captured = capture(function, state, inputs, device)
+    pair = split(captured, shapes_of)
     plan = Plan(
         _write(pair.forward, folder),
         pair.results,
@@ -93,12 +114,16 @@ def make(
         pair.gradients,
         pair.written,
     )
-    return plan, captured.tape.files
+    tape = captured.tape
+    found = {id(tensor) for number, tensor in tape.constants.items() if number not in tape.fresh}
+    return plan, Origin(tape.files, found)
 
 
 def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:
     """Write a program under a name that follows from its content."""
-    groups = _by_dtype([listing.tape.tensors[number].dtype for number in listing.inputs])
+    found = [listing.tape.tensors[number].dtype for number in listing.inputs]
+    groups = _by_dtype(found)
+    names = [dtypes.name(found[group[0]]) for group in groups]
     listing.inputs = [listing.inputs[position] for group in groups for position in group]
     content = text(listing)
     path = folder / f"{hashlib.sha256(content).hexdigest()[:32]}.program"
@@ -112,7 +137,7 @@ def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:
     changes = any(
         torch.Tag.nondeterministic_seeded in call.op.tags or not own.issuperset(call.written) for call in listing.calls
     )
-    return ProgramFile(str(path), groups, results, changes)
+    return ProgramFile(str(path), groups, results, changes, names)
 
 
 def _by_dtype(dtypes: Sequence[torch.dtype]) -> list[list[int]]:

@@ -1,9 +1,10 @@
-"""The call of a module: in PyNative mode its own Python runs under PyTorch's autograd, on MindSpore's memory."""
+"""The call of a function: in PyNative mode its own Python runs under PyTorch's autograd, on MindSpore's memory."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -14,30 +15,49 @@ from bridge._start import start_on
 from bridge.op import devices
 from bridge.primitive.kernel import direct, one_at_a_time
 from bridge.programs import tree
-from bridge.programs.graph import GraphModule
-from bridge.programs.state import State, move_unshared
+from bridge.programs.graph import GraphProgram
+from bridge.programs.state import State, tensors_of
 
 
 class Program(_mindspore.CompiledAsMethod):
-    """A module as a function of MindSpore's tensors.
+    """A function of PyTorch's tensors as one of MindSpore's tensors.
 
     ms_ext/mindspore/python/module.cpp makes the tensors PyTorch's and back, and records the call for
     MindSpore's gradients.
 
+    Args:
+        function: a module, or another callable. Tensors that it finds elsewhere than in its arguments and in its state
+            are constants.
+        name: what errors call it.
+        state: the tensors that it keeps between calls, by name; those of a module are known.
+        modules: those that the function runs, whose buffers are in the state.
+
     Attributes:
-        module: the PyTorch module.
-        state: its parameters and buffers.
+        function: the function.
+        state: what it keeps between calls.
         precision: the dtype that `Cell.to_float` or `mindspore.amp` gave the Cell, for torch.autocast.
     """
 
-    def __init__(self, module: torch.nn.Module) -> None:
-        self.module = module
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        state: Mapping[str, torch.Tensor] | None = None,
+        modules: Sequence[torch.nn.Module] = (),
+    ) -> None:
+        self.function = function
+        self.name = str(name or getattr(function, "__name__", type(function).__name__))
         self.precision: torch.dtype | None = None
         start_on(devices.target())
-        self._calls = direct.module(type(module).__name__)
-        self.state = State(module, self._calls)
+        self._calls = direct.module(self.name)
+        if state is None and isinstance(function, torch.nn.Module):
+            state, modules = tensors_of(function), [function]
+        self.state = State(state or {}, modules, self._calls)
         self.weights = ms.ParameterTuple(list(self.state.parameters.values()))
-        self.graph = GraphModule(module, self.state.parameters, self._autocast)
+        self.graph = GraphProgram(function, self.name, self.state, self._autocast)
+        if self._gpu >= 0:  # a graph goes on with the memory that its Parameters have when it is compiled
+            self._calls(lambda _: [], [], self._gpu)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = tree.arguments(args, kwargs)
@@ -46,9 +66,8 @@ class Program(_mindspore.CompiledAsMethod):
         def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
             nonlocal found
             args, kwargs = given.with_tensors(tensors)
-            with self._autocast():
-                found = tree.results(self.module(*args, **kwargs))
-            self.state.follow_buffers()
+            found = tree.results(self.on_torch(*args, **kwargs))
+            self.state.follow()
             return found.tensors
 
         with one_at_a_time:
@@ -65,6 +84,11 @@ class Program(_mindspore.CompiledAsMethod):
         with one_at_a_time:
             self._calls(lambda _: [], [], self._gpu)
 
+    def on_torch(self, *args: Any, **kwargs: Any) -> Any:
+        """The function on PyTorch's tensors, as a part of another program."""
+        with self._autocast():
+            return self.function(*args, **kwargs)
+
     def _autocast(self) -> Any:
         """What runs the module in the dtype that MindSpore asks for."""
         if self.precision is not None:
@@ -72,7 +96,7 @@ class Program(_mindspore.CompiledAsMethod):
             return torch.autocast(device, self.precision, enabled=self.precision != torch.float32)
         if direct.has_mixed_precision():
             raise RuntimeError(
-                f"{type(self.module).__name__}: the lists of mindspore.amp do not reach into a PyTorch module: give "
+                f"{self.name}: the lists of mindspore.amp do not reach into a PyTorch module: give "
                 "its Cell a dtype of its own, by to_float"
             )
         return contextlib.nullcontext()
@@ -84,7 +108,7 @@ class Program(_mindspore.CompiledAsMethod):
             return -1
         if not devices.has_cuda_set():
             raise RuntimeError("bridge.cell on a GPU needs a bridge that was built with the CUDA operators")
-        move_unshared(self.module, devices.torch_name("GPU"))
+        self.state.move_unshared(devices.torch_name("GPU"))
         return int(ms.get_context("device_id"))
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore

@@ -34,6 +34,14 @@ def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
     raise Refusal(f"a graph cannot return a {type(value).__name__}")
 
 
+def has_tensors(form: Any) -> bool:
+    """Whether there is a tensor in a value of this form."""
+    kind, content = form
+    if kind == "dict":
+        return any(has_tensors(item) for _, item in content)
+    return kind == "tensor" or (kind in ("list", "tuple") and any(map(has_tensors, content)))
+
+
 def expression(form: Any, tensors: Sequence[Any]) -> Any:
     """The expression of a value (bridge/primitive/graph_calls.py), with these in place of its tensors."""
     kind, content = form

@@ -1,10 +1,10 @@
-"""The parameters and buffers of a module, as MindSpore's Parameters on the same memory."""
+"""What a function keeps between calls, as MindSpore's Parameters on the memory of PyTorch's tensors."""
 
 from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -14,10 +14,10 @@ from torch.utils.weak import WeakIdKeyDictionary
 from bridge import _mindspore
 from bridge.op import dtypes
 from bridge.primitive.tensors import torch_view
+from bridge.programs.tape import Refusal
 
-# What several Cells have of the same module is one Parameter.
+# A tensor that several programs have is one Parameter, and a Parameter that they have is one tensor, which it keeps.
 _parameters = WeakIdKeyDictionary()
-# And the way back, by weak references: neither framework keeps the other's alive.
 _tensors = WeakIdKeyDictionary()
 
 
@@ -39,88 +39,123 @@ class _Buffer:
 
 
 class State:
-    """What a module keeps between calls, shared with MindSpore.
+    """What a function keeps between calls, shared with MindSpore.
 
     Args:
-        module: the module.
+        tensors: by name. One that has several names is taken by the first.
+        modules: those that the function runs. They may put other tensors in the place of their buffers.
         calls: what shares memory (ms_ext/mindspore/python/module.cpp).
 
     Attributes:
-        parameters: MindSpore's Parameters by PyTorch's names; those that several names have are there once. As in a
-            state_dict, buffers that are not persistent are left out: they stay PyTorch's own.
+        parameters: MindSpore's Parameters by name.
+        tensors: PyTorch's tensors, in the same order.
     """
 
-    def __init__(self, module: torch.nn.Module, calls: Any) -> None:
+    def __init__(self, tensors: Mapping[str, torch.Tensor], modules: Sequence[torch.nn.Module], calls: Any) -> None:
         self._calls = calls
-        self._buffers: list[_Buffer] = []
+        self._modules = modules
         self.parameters: dict[str, ms.Parameter] = {}
+        self.tensors: list[torch.Tensor] = []
         positions: dict[int, int] = {}
-        for name, tensor in module.named_parameters():
-            self._share(name, tensor, positions)
-        for prefix, owner, key in _persistent_buffers(module):
-            buffer = owner._buffers[key]
-            assert buffer is not None
-            self._share(prefix + key, buffer, positions)
-            self._buffers.append(_Buffer(owner._buffers, key, buffer, positions[id(buffer)]))
+        for name, tensor in tensors.items():
+            if id(tensor) not in positions:
+                self.parameters[name] = _parameter_of(name, tensor)
+                self.tensors.append(tensor)
+                positions[id(tensor)] = calls.share(self.parameters[name], tensor)
+        self._buffers = [
+            _Buffer(owner._buffers, key, buffer, positions[id(buffer)])
+            for module in modules
+            for _, owner, key, buffer in _persistent_buffers(module)
+        ]
 
-    def _share(self, name: str, tensor: torch.Tensor, positions: dict[int, int]) -> None:
-        if id(tensor) in positions:
-            return
-        if torch.nn.parameter.is_lazy(tensor):
-            raise ValueError(f"{name} has no shape yet: call the PyTorch module once before bridge.cell")
-        parameter = _parameters.get(tensor)
-        if parameter is None:
-            empty = ms.Tensor(shape=tuple(tensor.shape), dtype=dtypes.to_mindspore(tensor.dtype))
-            parameter = ms.Parameter(empty, name=name, requires_grad=tensor.requires_grad)
-            _parameters[tensor] = parameter
-            _tensors[parameter] = weakref.ref(tensor)
-        positions[id(tensor)] = self._calls.share(parameter, tensor)
-        self.parameters[name] = parameter
+    def follow(self) -> None:
+        """Share the tensors that the modules have put in the place of others."""
+        for buffer, now in self._replaced():
+            self._calls.replace(buffer.position, now)
+            self.tensors[buffer.position] = buffer.tensor = now
 
-    def follow_buffers(self) -> None:
-        """Share the tensors that the module has put in the place of buffers."""
+    def write_back(self) -> None:
+        """In a graph, write to a tensor what a module has put in its place."""
+        for buffer, now in self._replaced():
+            buffer.place[buffer.name] = buffer.tensor
+            if (now.shape, now.dtype) != (buffer.tensor.shape, buffer.tensor.dtype):
+                raise Refusal(f"the buffer '{buffer.name}' gets another shape or dtype, which a graph does not keep")
+            with torch.no_grad():
+                buffer.tensor.copy_(now)
+
+    def _replaced(self) -> Iterator[tuple[_Buffer, torch.Tensor]]:
         for buffer in self._buffers:
             now = buffer.place.get(buffer.name)
             if now is not buffer.tensor and isinstance(now, torch.Tensor):
-                self._calls.replace(buffer.position, now)
-                buffer.tensor = now
+                yield buffer, now
+
+    def move_unshared(self, device: str) -> None:
+        """Bring what only PyTorch has to the device."""
+        for module in self._modules:
+            for owner in module.modules():
+                for key in owner._non_persistent_buffers_set:
+                    buffer = owner._buffers.get(key)
+                    if buffer is not None:
+                        owner._buffers[key] = buffer.to(device)
 
 
-def shared_parameter(tensor: torch.Tensor) -> ms.Parameter | None:
-    """MindSpore's Parameter for PyTorch's, if they share their memory."""
-    return _parameters.get(tensor)
+def tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of a module, by their names.
 
-
-def torch_parameter(parameter: ms.Parameter) -> torch.nn.Parameter:
-    """PyTorch's parameter for MindSpore's: the one of the module that has it, or a new one, with the same values.
-
-    Whoever shares the two (as `State` does) has one memory for both from then on.
+    As in a state_dict, buffers that are not persistent are left out: they stay PyTorch's own.
     """
-    _mindspore.wait()
-    parameter.init_data()
-    data = torch_view(parameter)
-    known = _tensors.get(parameter)
-    found = None if known is None else known()
-    if found is None:
-        found = torch.nn.Parameter(data.clone(), requires_grad=parameter.requires_grad)
-        _parameters[found] = parameter
-        _tensors[parameter] = weakref.ref(found)
-    elif found.data_ptr() != data.data_ptr():  # MindSpore's has got other memory since the module's last call
-        found.data = data.clone()
-    return found
+    buffers = {prefix + key: buffer for prefix, _, key, buffer in _persistent_buffers(module)}
+    return {**dict(module.named_parameters()), **buffers}
 
 
-def _persistent_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str]]:
+def _persistent_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str, torch.Tensor]]:
     for path, owner in module.named_modules():
         for key, buffer in owner._buffers.items():
             if buffer is not None and key not in owner._non_persistent_buffers_set:
-                yield (f"{path}." if path else ""), owner, key
+                yield (f"{path}." if path else ""), owner, key, buffer
 
 
-def move_unshared(module: torch.nn.Module, device: str) -> None:
-    """Bring the buffers that only PyTorch has to the device."""
-    for owner in module.modules():
-        for key in owner._non_persistent_buffers_set:
-            buffer = owner._buffers.get(key)
-            if buffer is not None:
-                owner._buffers[key] = buffer.to(device)
+def _parameter_of(name: str, tensor: torch.Tensor) -> ms.Parameter:
+    """The Parameter for a tensor: the one that it has, or a new one."""
+    if torch.nn.parameter.is_lazy(tensor):
+        raise ValueError(f"{name} has no shape yet: call the PyTorch module once before bridge.cell")
+    known = _parameters.get(tensor)
+    parameter = None if known is None else known()
+    if parameter is None:
+        empty = ms.Tensor(shape=tuple(tensor.shape), dtype=dtypes.to_mindspore(tensor.dtype))
+        parameter = ms.Parameter(empty, name=name, requires_grad=tensor.requires_grad)
+        _pair(parameter, tensor)
+    else:
+        _follow(parameter, tensor)
+    return parameter
+
+
+def _pair(parameter: ms.Parameter, tensor: torch.Tensor) -> None:
+    _parameters[tensor] = weakref.ref(parameter)
+    _tensors[parameter] = tensor
+
+
+def _follow(parameter: ms.Parameter, tensor: torch.Tensor) -> None:
+    """Give PyTorch's tensor what MindSpore has put into the Parameter since they last had the same memory."""
+    _mindspore.wait()
+    if tensor.numel() and parameter.data_ptr() != tensor.data_ptr():
+        tensor.data = torch_view(parameter).clone()
+
+
+def tensor_of(parameter: ms.Parameter) -> torch.Tensor:
+    """PyTorch's tensor for a Parameter, for a program's state: the one that it has, or a new one with its data."""
+    tensor = _tensors.get(parameter)
+    if tensor is None:
+        _mindspore.wait()
+        parameter.init_data()
+        data = torch_view(parameter).clone()
+        has_gradient = parameter.requires_grad and (data.is_floating_point() or data.is_complex())
+        tensor = torch.nn.Parameter(data, requires_grad=has_gradient)
+        _pair(parameter, tensor)
+    return tensor
+
+
+def parameter_of(tensor: torch.Tensor) -> ms.Parameter | None:
+    """The Parameter for a tensor, if there is one."""
+    known = _parameters.get(tensor)
+    return None if known is None else known()

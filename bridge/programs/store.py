@@ -1,29 +1,30 @@
-"""Keeps the programs of modules, by everything that they follow from, for the next process.
+"""Keeps the programs of functions, by everything that they follow from, for the next process.
 
 Plans lie in `$BRIDGE_CACHE/programs` (by default ~/.cache/aten-bridge/programs). A plan's name is a digest of the
-module (its class, settings and the shapes of its tensors), of the inputs, of what PyTorch chooses kernels by, and of
-versions. With a plan stand the digests of the source files that it came from: all loaded files of each package whose
-code was running when PyTorch was called. When one has changed, the module is captured anew.
+function (a module's class, settings and the shapes of its tensors; any function's code and what it can see), of the
+inputs, of what PyTorch chooses kernels by, and of versions. With a plan stand the digests of the source files that it
+came from: all loaded files of each package whose code was running when PyTorch was called. When one has changed, the
+function is captured anew.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import pathlib
-import pickle
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import mindspore
 import torch
 
 from bridge.kernels.cache import folder
-from bridge.programs.plan import Plan
+from bridge.programs.plan import Origin, Plan
+from bridge.programs.written_down import write_down
 
 _OWN = pathlib.Path(__file__).parent
 # What versions stand for.
@@ -32,44 +33,36 @@ _VERSIONED = tuple(
 )
 
 
-class _ModulePickler(pickle.Pickler):
-    """Writes a module with the shapes of its parameters and buffers instead of their data."""
-
-    def __init__(self, to: io.BytesIO, state: set[int]) -> None:
-        super().__init__(to, protocol=4)
-        self._state = state
-
-    def persistent_id(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return None
-        spec = (type(value).__name__, tuple(value.shape), str(value.dtype), value.requires_grad, str(value.device))
-        if id(value) in self._state:
-            return repr(spec)
-        data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        return repr((spec, hashlib.sha256(data.tobytes()).hexdigest()))
-
-
-def key(module: torch.nn.Module, names: Iterable[str], inputs: Any, device: str) -> str | None:
-    """The name under which a module's plan is kept; None if something in the module cannot be written down.
+@dataclass
+class Key:
+    """Under what a plan is kept.
 
     Args:
-        names: those of the parameters and buffers that are a program's inputs. Other tensors are its constants.
+        name: that of its file.
+        tensors: the ids of the tensors that the name follows from.
+    """
+
+    name: str
+    tensors: set[int]
+
+
+def key(function: Callable[..., Any], state: Sequence[torch.Tensor], inputs: Any, device: str) -> Key | None:
+    """The name under which a function's plan is kept; None if something in the function cannot be written down.
+
+    Args:
+        state: the tensors that are the program's inputs. Others that the function has are its constants.
         inputs: what tells the arguments apart, by its `repr`.
         device: PyTorch's name of where the program runs.
     """
-    tensors = dict((*module.named_parameters(), *module.named_buffers()))
-    state = {id(tensors[name]) for name in names}
-    written = io.BytesIO()
-    try:
-        _ModulePickler(written, state).dump(module)
-    except Exception:  # whatever the attributes of somebody's module raise: it is captured in each process
+    written = write_down(function, state)
+    if written is None:
         return None
-    digest = hashlib.sha256(written.getvalue())
+    digest = hashlib.sha256(written.digest)
     for part in (inputs, device, _choices(device), torch.__version__, mindspore.__version__, sys.version):
         digest.update(repr(part).encode())
     for source in sorted(_OWN.glob("*.py")):
         digest.update(source.read_bytes())
-    return digest.hexdigest()[:32]
+    return Key(digest.hexdigest()[:32], written.tensors)
 
 
 def _choices(device: str) -> Any:
@@ -127,14 +120,14 @@ def _digest(path: str) -> str:
         return "absent"
 
 
-Capture = Callable[[], tuple[Plan, Iterable[str]]]
+def plan(key: Key | None, capture: Callable[[], tuple[Plan, Origin]]) -> Plan:
+    """The plan under this key: the one kept, or else a new one.
 
-
-def plan(name: str | None, capture: Capture) -> Plan:
-    """The plan of this name: the one kept, or else a new one."""
-    found = None if name is None else load(name)
+    A new one is kept if the key knows the tensors that the function has found.
+    """
+    found = None if key is None else load(key.name)
     if found is None:
-        found, files = capture()
-        if name is not None:
-            keep(name, found, files)
+        found, origin = capture()
+        if key is not None and origin.tensors <= key.tensors:
+            keep(key.name, found, origin.files)
     return found

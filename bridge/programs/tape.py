@@ -101,6 +101,7 @@ class Tape(TorchDispatchMode):
         self.files: set[str] = set()
         """The files of the code that was running when PyTorch was called."""
         self._registers: dict[int, int] = {}
+        self._state: dict[Any, int] = {}
         self._aliases: list[torch.Tensor] = []
         self._values = _Values(self)
 
@@ -110,8 +111,19 @@ class Tape(TorchDispatchMode):
         self.tensors.append(tensor)
         return len(self.tensors) - 1
 
+    def stand_in(self, tensor: torch.Tensor, register: int) -> None:
+        """Take a tensor with data for a register, whenever it is met."""
+        self._registers[id(tensor)] = register
+        self._state[_layout(tensor)] = register
+
     def constant(self, tensor: torch.Tensor) -> int:
         """The register of a tensor with data, which PyTorch made while nothing was recorded."""
+        if id(tensor) not in self._registers and storage_of(tensor) in (storage for storage, *_ in self._state):
+            register = self._state.get(_layout(tensor))  # such a thing is `Tensor.data`
+            if register is None:
+                raise Refusal("a graph does not know a view of a parameter or buffer that was made before it")
+            self._registers[id(tensor)] = register
+            self._aliases.append(tensor)
         if id(tensor) not in self._registers:
             fake = self.fake_mode.from_tensor(tensor.detach(), static_shapes=True)
             register = self.add(fake)
@@ -155,12 +167,13 @@ class Tape(TorchDispatchMode):
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             return self._value(func, arguments, args, kwargs, error)
         except Exception:
-            if sum(tensor.numel() for tensor in tree_leaves(fake_args) if isinstance(tensor, torch.Tensor)) < _SMALL:
-                self._results_on_zeros(func, fake_args, fake_kwargs)  # raises in the kernel's words
-            raise
+            if sum(tensor.numel() for tensor in tree_leaves(fake_args) if isinstance(tensor, torch.Tensor)) >= _SMALL:
+                raise
+            results = self._results_on_zeros(func, fake_args, fake_kwargs)  # or its error, in the kernel's words
         if func in _FRESH:
             self.fresh.update(register.number for register in registers(arguments))
-        found = [None if result is None else self._result(result) for result in _flat(results)]
+        given = _flat(results if func._schema.returns else ())
+        found = [None if result is None else self._result(result) for result in given]
         self.calls.append(Call(func, arguments, found, list(_written(func, arguments))))
         return results
 
@@ -214,7 +227,13 @@ class Tape(TorchDispatchMode):
         real = tree_map_only(torch.Tensor, lambda tensor: by_register[self.register(tensor)], (args, kwargs))
         with _no_modes():
             results = func(*real[0], **real[1])
-        return tree_map_only(torch.Tensor, lambda tensor: self.tensors[self.constant(tensor)], results)
+
+        def made(tensor: torch.Tensor) -> torch.Tensor:
+            number = self.constant(tensor)
+            self.fresh.add(number)
+            return self.tensors[number]
+
+        return tree_map_only(torch.Tensor, made, results)
 
 
 class _Values:

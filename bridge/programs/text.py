@@ -44,7 +44,7 @@ class _Writer:
         parts.append(b"[%d;" % len(listing.outputs))
         for output in listing.outputs:
             layouts = "".join(map(self._layout, output.registers))
-            head = encode(list(output.spec.shape)) + encode(output.is_memory)
+            head = encode(list(output.shape)) + encode(output.is_memory)
             parts.append(f"{head}[{len(output.registers)};{layouts}".encode())
         parts.append(encode(self._operands).encode())
         return b"".join(parts)

@@ -199,6 +199,7 @@ void Program::run(Call &c) const {
     const Output &output = outputs_[i];
     results.push_back(output.is_memory ? memory_of(output, registers, c.out(i))
                                        : registers[static_cast<size_t>(output.layouts[0].reg)]);
+    if (results.back().dim() == 0) results.back() = results.back().unsqueeze(0);  // as MindSpore has it
   }
   registers.clear();
   c.place(std::move(results));

@@ -1,0 +1,189 @@
+"""Programs of plain functions, in both modes: PyTorch's bits, state that they write to, and what is kept of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from bridge.op import devices
+from bridge.primitive.tensors import from_torch
+from bridge.programs import store
+from bridge.programs.program import Program
+from bridge.programs.state import tensor_of
+from bridge.programs.written_down import write_down
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRIDGE_CACHE", str(tmp_path))
+
+
+@pytest.fixture(params=["PyNative", "graph"])
+def mode(request: pytest.FixtureRequest) -> Iterator[str]:
+    before = ms.get_context("mode")
+    ms.set_context(mode=ms.GRAPH_MODE if request.param == "graph" else ms.PYNATIVE_MODE)
+    yield request.param
+    ms.set_context(mode=before)
+
+
+graph_only = pytest.mark.parametrize("mode", ["graph"], indirect=True)
+
+
+def device() -> str:
+    return devices.torch_name(devices.target())
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+
+
+def equal(own: ms.Tensor, expected: torch.Tensor) -> bool:
+    return np.array_equal(own.asnumpy(), expected.detach().cpu().numpy(), equal_nan=True)
+
+
+class Calls(ms.nn.Cell):
+    """A Cell that calls a program with constants."""
+
+    def __init__(self, program: Program, **constants: Any) -> None:
+        super().__init__()
+        self.program, self.constants = program, constants
+
+    def construct(self, *tensors):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self.program(*tensors, **self.constants)
+
+
+FUNCTIONS: list[tuple[Callable[..., Any], list[torch.Tensor], dict[str, Any]]] = [
+    (F.cross_entropy, [numbers(4, 5), torch.tensor([0, 4, 2, 1])], {"label_smoothing": 0.1}),
+    (F.interpolate, [numbers(1, 2, 4, 4)], {"scale_factor": 2.0, "mode": "bilinear"}),
+    (F.max_pool2d, [numbers(1, 2, 4, 4)], {"kernel_size": 2, "return_indices": True}),
+    (torch.einsum, [], {}),
+    (functools.partial(torch.softmax, dim=-1), [numbers(3, 4)], {}),
+    (lambda x, y: (x @ y).relu_() + 1, [numbers(3, 4), numbers(4, 2)], {}),
+]
+
+
+@pytest.mark.parametrize("function, tensors, constants", FUNCTIONS)
+def test_results_and_gradients_are_pytorchs(
+    mode: str, function: Callable[..., Any], tensors: list[torch.Tensor], constants: dict[str, Any]
+) -> None:
+    if function is torch.einsum:
+        function, tensors = functools.partial(torch.einsum, "ij,jk->ik"), [numbers(3, 4), numbers(4, 2)]
+    moved = [tensor.to(device()).requires_grad_(tensor.is_floating_point()) for tensor in tensors]
+    expected = function(*moved, **constants)
+    first = expected[0] if isinstance(expected, tuple) else expected
+    given = torch.autograd.grad(first.sum(), moved[0])[0]
+    call = Calls(Program(function), **constants)
+    inputs = [from_torch(tensor) for tensor in tensors]
+    own = call(*inputs)
+    assert equal(own[0] if isinstance(expected, tuple) else own, first)
+
+    def total(*x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        y = call(*x)
+        return y[0].sum() if isinstance(y, tuple) else y.sum()
+
+    assert equal(ms.grad(total)(*inputs), given)
+
+
+class Momentum:
+    """An optimizer's step: parameters and a state that it writes to, gradients as arguments."""
+
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
+        self.optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=True)
+        for parameter in parameters:
+            self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        found = {}
+        for i, parameter in enumerate(self.optimizer.param_groups[0]["params"]):
+            found[f"{i}"] = parameter
+            found[f"{i}.momentum_buffer"] = self.optimizer.state[parameter]["momentum_buffer"]
+        return found
+
+    def __call__(self, *gradients: torch.Tensor) -> None:
+        for parameter, gradient in zip(self.optimizer.param_groups[0]["params"], gradients, strict=True):
+            parameter.grad = gradient
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def test_state_is_written_to(mode: str) -> None:
+    expected = [torch.nn.Parameter(numbers(3).to(device())), torch.nn.Parameter(numbers(2, 2).to(device()))]
+    own = [ms.Parameter(from_torch(tensor), name=f"p{i}") for i, tensor in enumerate(expected)]
+    theirs, ours = Momentum(expected), Momentum([tensor_of(parameter) for parameter in own])
+    call = Calls(Program(ours, name="step", state=ours.state()))
+    for step in range(3):
+        gradients = [numbers(3) + step, numbers(2, 2) * step]
+        theirs(*(gradient.to(device()) for gradient in gradients))
+        call(*map(from_torch, gradients))
+        assert all(map(equal, own, expected))
+
+
+def test_a_parameter_has_one_tensor() -> None:
+    parameter = ms.Parameter(from_torch(numbers(3)), name="p")
+    tensor = tensor_of(parameter)
+    assert tensor_of(parameter) is tensor
+    assert Program(torch.relu, state={"p": tensor}).state.parameters["p"] is parameter
+    parameter.set_data(ms.Tensor(np.arange(3, dtype=np.float32)))
+    program = Program(lambda: tensor * 2, state={"p": tensor})
+    assert program().asnumpy().tolist() == [0, 2, 4]
+
+
+def _kept() -> int:
+    return len(list(store.place().glob("*.json"))) if store.place().exists() else 0
+
+
+FOUND = torch.ones(3)
+
+
+class HasFound:
+    def get(self) -> torch.Tensor:
+        return FOUND
+
+
+def test_what_is_kept_follows_from_all_that_a_function_sees() -> None:
+    def scaled(factor: Any) -> Callable[..., Any]:
+        return lambda x: x * factor
+
+    seen = [write_down(scaled(factor), []) for factor in (2, 3, numbers(3), numbers(3) + 1)]
+    assert len({written.digest for written in seen if written is not None}) == 4
+    again = write_down(scaled(2), [])
+    assert again is not None and seen[0] is not None and again.digest == seen[0].digest
+    other = write_down(lambda x: x / 2, [])
+    assert other is not None and other.digest != seen[0].digest
+
+
+@graph_only
+def test_a_function_is_kept_if_all_of_its_tensors_are_known(mode: str) -> None:
+    x = from_torch(numbers(3))
+    hidden = HasFound()
+    assert equal(Calls(Program(lambda x: x + FOUND))(x), numbers(3) + 1)
+    assert _kept() == 1
+    assert equal(Calls(Program(lambda x: x - hidden.get()))(x), numbers(3) - 1)
+    assert _kept() == 1  # nobody could tell that the tensor is another in the next process
+
+
+@graph_only
+@pytest.mark.parametrize(
+    "read", [lambda p: p.tolist()[0], lambda p: p.detach()[0].item(), lambda p: p.data.sum().item()]
+)
+def test_state_is_not_read_while_a_graph_is_captured(mode: str, read: Callable[[torch.Tensor], float]) -> None:
+    parameter = torch.nn.Parameter(numbers(3).to(device()))
+    call = Calls(Program(lambda x: x * read(parameter), state={"p": parameter}))
+    with pytest.raises(RuntimeError, match="asks for a value that depends on data"):
+        call(from_torch(numbers(3)))
+
+
+@graph_only
+def test_the_data_of_state_is_state(mode: str) -> None:
+    parameter = torch.nn.Parameter(numbers(3).to(device()))
+    call = Calls(Program(lambda x: x * parameter.data, state={"p": parameter}))
+    assert equal(call(from_torch(numbers(3))), numbers(3) * numbers(3))
+    call.program.state.parameters["p"].set_data(ms.Tensor(np.ones(3, np.float32)))
+    assert equal(call(from_torch(numbers(3))), numbers(3))
