@@ -16,7 +16,7 @@ from bridge.op import devices
 from bridge.primitive.tensors import from_torch
 from bridge.programs import store
 from bridge.programs.program import Program
-from bridge.programs.state import torch_parameter
+from bridge.programs.state import tensor_of
 from bridge.programs.written_down import write_down
 
 
@@ -116,7 +116,7 @@ class Momentum:
 def test_state_is_written_to(mode: str) -> None:
     expected = [torch.nn.Parameter(numbers(3).to(device())), torch.nn.Parameter(numbers(2, 2).to(device()))]
     own = [ms.Parameter(from_torch(tensor), name=f"p{i}") for i, tensor in enumerate(expected)]
-    theirs, ours = Momentum(expected), Momentum([torch_parameter(parameter) for parameter in own])
+    theirs, ours = Momentum(expected), Momentum([tensor_of(parameter) for parameter in own])
     call = Calls(Program(ours, name="step", state=ours.state()))
     for step in range(3):
         gradients = [numbers(3) + step, numbers(2, 2) * step]
@@ -127,8 +127,8 @@ def test_state_is_written_to(mode: str) -> None:
 
 def test_a_parameter_has_one_tensor() -> None:
     parameter = ms.Parameter(from_torch(numbers(3)), name="p")
-    tensor = torch_parameter(parameter)
-    assert torch_parameter(parameter) is tensor
+    tensor = tensor_of(parameter)
+    assert tensor_of(parameter) is tensor
     assert Program(torch.relu, state={"p": tensor}).state.parameters["p"] is parameter
     parameter.set_data(ms.Tensor(np.arange(3, dtype=np.float32)))
     program = Program(lambda: tensor * 2, state={"p": tensor})

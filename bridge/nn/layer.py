@@ -22,7 +22,7 @@ from bridge.primitive.tensors import from_torch, torch_view
 from bridge.programs import tree
 from bridge.programs.cell import ModuleCell
 from bridge.programs.constructor import to_torch, without_device
-from bridge.programs.state import shared_parameter, torch_parameter
+from bridge.programs.state import parameter_of, tensor_of
 
 
 class Layer(ModuleCell, Module):
@@ -109,7 +109,7 @@ class Layer(ModuleCell, Module):
         """Put another Parameter, which others may have too, in the place of one of the module's."""
         if value is not None and not isinstance(value, ms.Parameter):
             raise TypeError(f"{type(self).__name__}.{name} takes a Parameter or None, not {type(value).__name__}")
-        setattr(self.module, name, None if value is None else torch_parameter(value))
+        setattr(self.module, name, None if value is None else tensor_of(value))
         self.run(self.module)
 
     def run(self, module: torch.nn.Module) -> None:
@@ -165,7 +165,7 @@ class _Uninitialised(_mindspore.CompiledAsMethod):
     """What a lazy layer has for a program: its first call gives the module shapes, and the layer its Parameters."""
 
     def __init__(self, layer: LazyLayer, module: torch.nn.Module) -> None:
-        self.module = module
+        self.function = module
         self.precision: torch.dtype | None = None
         self._layer = weakref.ref(layer)
 
@@ -176,21 +176,21 @@ class _Uninitialised(_mindspore.CompiledAsMethod):
         given = tree.arguments(args, kwargs)
         _mindspore.wait()
         torch_args, torch_kwargs = given.with_tensors([torch_view(tensor) for tensor in given.tensors])
-        lazy: Any = self.module
-        lazy._infer_parameters(self.module, torch_args, torch_kwargs)
+        lazy: Any = self.function
+        lazy._infer_parameters(lazy, torch_args, torch_kwargs)
         layer = self._layer()
         assert layer is not None
-        layer.__class__ = layer_class(type(self.module))
-        layer.run(self.module)
+        layer.__class__ = layer_class(type(self.function))
+        layer.run(self.function)
         return layer.program(*args, **kwargs)
 
     @functools.cached_property
     def call(self) -> Any:
         """What MindSpore's compiler calls."""
-        return graph_call(type(self.module).__name__, self._refuse)
+        return graph_call(type(self.function).__name__, self._refuse)
 
     def _refuse(self, *_: Any) -> None:
-        raise RuntimeError(f"{type(self.module).__name__} has no shapes yet: call it once in PyNative mode")
+        raise RuntimeError(f"{type(self.function).__name__} has no shapes yet: call it once in PyNative mode")
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self.call(args, kwargs)
@@ -265,8 +265,8 @@ def _of_class(torch_class: type[torch.nn.Module], name: str) -> Callable[..., An
 
 
 def _to_mindspore(value: Any) -> Any:
-    if isinstance(value, torch.nn.Parameter) and shared_parameter(value) is not None:
-        return shared_parameter(value)
+    if isinstance(value, torch.nn.Parameter) and parameter_of(value) is not None:
+        return parameter_of(value)
     if isinstance(value, torch.Tensor):
         return from_torch(value.detach())
     return Layer.of(value) if isinstance(value, torch.nn.Module) else value

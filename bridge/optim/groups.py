@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bridge.programs.constructor import to_torch
-from bridge.programs.state import torch_parameter
+from bridge.programs.state import tensor_of
 
 _OF_MINDSPORE = {
     "order_params": "PyTorch's optimizers take the parameters in the order of their groups",
@@ -63,7 +63,7 @@ def asked(torch_class: type[torch.optim.Optimizer], args: tuple[Any, ...], kwarg
                     f"{type(parameter).__name__}"
                 )
             found.parameters.append(parameter)
-            found.torch_parameters.append(torch_parameter(parameter))
+            found.torch_parameters.append(tensor_of(parameter))
         made = iter(found.torch_parameters[-len(entries) :])
         group["params"] = [(entry[0], next(made)) if isinstance(entry, tuple) else next(made) for entry in entries]
     if not found.parameters:

@@ -12,6 +12,7 @@ import torch
 from bridge.op import devices
 from bridge.primitive import direct
 from bridge.primitive.kernel import one_at_a_time
+from bridge.programs.state import State
 
 
 class Sharing:
@@ -20,15 +21,14 @@ class Sharing:
     Args:
         name: of whom this is, for errors.
         parameters: MindSpore's.
-        tensors: PyTorch's for them, as bridge.programs.state.torch_parameter gives them.
+        tensors: PyTorch's for them, as `tensor_of` in state.py gives them.
     """
 
     def __init__(self, name: str, parameters: Sequence[ms.Parameter], tensors: Sequence[torch.Tensor]) -> None:
         self.parameters = ms.ParameterTuple(parameters)
         self.tensors = list(tensors)
         self._calls = direct.module(name)
-        for parameter, tensor in zip(parameters, tensors, strict=True):
-            self._calls.share(parameter, tensor)
+        State({str(i): tensor for i, tensor in enumerate(tensors)}, [], self._calls)
 
     def run(self, function: Callable[[list[torch.Tensor]], Any], tensors: Sequence[ms.Tensor]) -> None:
         """Call a function with PyTorch's views of MindSpore's tensors, once the parameters are what MindSpore has."""

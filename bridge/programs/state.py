@@ -119,7 +119,8 @@ def _parameter_of(name: str, tensor: torch.Tensor) -> ms.Parameter:
     """The Parameter for a tensor: the one that it has, or a new one."""
     if torch.nn.parameter.is_lazy(tensor):
         raise ValueError(f"{name} has no shape yet: call the PyTorch module once before bridge.cell")
-    parameter = shared_parameter(tensor)
+    known = _parameters.get(tensor)
+    parameter = None if known is None else known()
     if parameter is None:
         empty = ms.Tensor(shape=tuple(tensor.shape), dtype=dtypes.to_mindspore(tensor.dtype))
         parameter = ms.Parameter(empty, name=name, requires_grad=tensor.requires_grad)
@@ -141,25 +142,20 @@ def _follow(parameter: ms.Parameter, tensor: torch.Tensor) -> None:
         tensor.data = torch_view(parameter).clone()
 
 
-def shared_parameter(tensor: torch.Tensor) -> ms.Parameter | None:
-    """The Parameter that has the memory of a tensor, if there is one."""
-    known = _parameters.get(tensor)
-    return None if known is None else known()
-
-
-def torch_parameter(parameter: ms.Parameter) -> torch.Tensor:
-    """PyTorch's parameter, or buffer, for a Parameter: the one that it has, or a new one with its data.
-
-    Whoever shares the two (as `State` does) has one memory for both from then on.
-    """
-    parameter.init_data()
+def tensor_of(parameter: ms.Parameter) -> torch.Tensor:
+    """PyTorch's tensor for a Parameter, for a program's state: the one that it has, or a new one with its data."""
     tensor = _tensors.get(parameter)
     if tensor is None:
         _mindspore.wait()
+        parameter.init_data()
         data = torch_view(parameter).clone()
-        is_differentiable = data.is_floating_point() or data.is_complex()
-        tensor = torch.nn.Parameter(data, requires_grad=parameter.requires_grad and is_differentiable)
+        has_gradient = parameter.requires_grad and (data.is_floating_point() or data.is_complex())
+        tensor = torch.nn.Parameter(data, requires_grad=has_gradient)
         _pair(parameter, tensor)
-    else:
-        _follow(parameter, tensor)
     return tensor
+
+
+def parameter_of(tensor: torch.Tensor) -> ms.Parameter | None:
+    """The Parameter for a tensor, if there is one."""
+    known = _parameters.get(tensor)
+    return None if known is None else known()

@@ -16,7 +16,7 @@ from bridge import _mindspore
 from bridge.op import devices
 from bridge.primitive.tensors import torch_view
 from bridge.programs.program import Program
-from bridge.programs.state import torch_parameter
+from bridge.programs.state import tensor_of
 
 _FRAMEWORKS = tuple(
     f"{pathlib.Path(file).parent}/" for file in (ms.__file__, torch.__file__, str(pathlib.Path(__file__).parent))
@@ -58,7 +58,7 @@ class Twins:
             return twin
 
         if isinstance(value, ms.Parameter):
-            self._name(value.name, known(torch_parameter(value)))
+            self._name(value.name, known(tensor_of(value)))
         elif isinstance(value, ms.Tensor):
             _mindspore.wait()
             known(torch_view(value).clone().to(devices.torch_name(devices.target())))
