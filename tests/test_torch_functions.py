@@ -159,7 +159,7 @@ class Block(nn.Cell):
 def test_in_a_cell(graph: bool) -> None:
     net = Block()
     if graph:
-        net.construct = ms.jit(net.construct)
+        net.construct = ms.jit(net.construct)  # type: ignore[method-assign]
     y = torch_functional.linear(torch.from_numpy(X).relu().view(2, -1), torch.from_numpy(data(6, 192, seed=1)))
     y = torch_functional.layer_norm(y, (6,))
     same(net(ms.Tensor(X)), y.masked_fill(y < 0, 0.5).double().numpy())
@@ -228,7 +228,7 @@ def test_unknown_shapes_in_a_graph() -> None:
             return T.tanh(T.flatten(x, 1))
 
     net = Net()
-    net.construct = ms.jit(net.construct)
+    net.construct = ms.jit(net.construct)  # type: ignore[method-assign]
     net.set_inputs(ms.Tensor(shape=[None, 3, 8, 8], dtype=ms.float32))
     for rows in (2, 1):
         same(net(ms.Tensor(X[:rows])), torch.from_numpy(X[:rows]).flatten(1).tanh().numpy())
