@@ -62,6 +62,7 @@ class Function(_mindspore.CompiledAsMethod):
         # `max(x, 0).values`: the tuple with names that PyTorch returns.
         self._named = getattr(torch.return_types, getattr(function, "__name__", ""), None)
         self._plans: dict[Any, _Plan] = {}
+        self._latest: dict[Any, _Plan] = {}  # by what is cheaper to find: a shape or dtype of MindSpore's hashes slowly
         _all.add(self)
         self.__wrapped__ = function  # for inspect.signature
 
@@ -70,6 +71,7 @@ class Function(_mindspore.CompiledAsMethod):
         """Have all functions forget their plans, because what these follow from has changed."""
         for function in _all:
             function._plans.clear()
+            function._latest.clear()
             if function.operator is not None:
                 function.operator.forget()
 
@@ -85,36 +87,33 @@ class Function(_mindspore.CompiledAsMethod):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if kwargs and not keywords.TRANSLATED.isdisjoint(kwargs):
             kwargs = keywords.translated(self.__name__, kwargs, self.operator)
-        if self.operator is None:
-            return self._traced(args, kwargs)
         try:
-            results = self.operator(*args, **kwargs)
-        except Exception as error:
-            return self._after(error, args, kwargs)
-        return results if self._named is None or type(results) is not tuple else self._named(results)
-
-    def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        tensors: list[Any] = []
-        try:
+            if self.operator is not None:
+                results = self.operator(*args, **kwargs)
+                return results if self._named is None or type(results) is not tuple else self._named(results)
+            tensors: list[Any] = []
+            form = argument_key(args, tensors)
             if kwargs:
-                form = argument_key(args, tensors), tuple(kwargs), argument_key(kwargs.values(), tensors)
-            else:
-                form = argument_key(args, tensors)
-            key = form, *[x.shape for x in tensors]
-            plan = self._plans.get(key)
-        except TypeError:  # an argument that cannot be hashed
-            return self.program(*args, **kwargs)
-        # Not in the key: to hash a dtype of MindSpore's takes as long as everything else here.
-        given = [x.dtype for x in tensors]
-        if plan is None or plan.dtypes != given:
-            plan = _Plan(given, self._call_of(args, kwargs))
-            keep(self._plans, key, plan)
-        if plan.call is None:
-            return self.program(*args, **kwargs)
-        try:
-            return plan.call(tensors)
+                form = form, tuple(kwargs), argument_key(kwargs.values(), tensors)
+            specs = [part for x in tensors for part in (x.shape, x.dtype)]
+            plan = self._latest.get(form)
+            if plan is None or plan.specs != specs:
+                plan = self._plan(form, specs, args, kwargs)
+            if plan.call is not None:
+                return plan.call(tensors)
         except Exception as error:
             return self._after(error, args, kwargs)
+        return self.program(*args, **kwargs)
+
+    def _plan(self, form: Any, specs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Plan:
+        """What these arguments come to, which is the latest of their form from here on."""
+        key = form, *specs
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = _Plan(specs, self._call_of(args, kwargs))
+            keep(self._plans, key, plan)
+        keep(self._latest, form, plan)
+        return plan
 
     def _call_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[list[Any]], Any] | None:
         """What these arguments come to, called with their tensors; None if only PyTorch can tell."""
@@ -128,17 +127,19 @@ class Function(_mindspore.CompiledAsMethod):
         try:
             return one_call(self.function, specs, arguments)
         except WritesArgument:
-            raise ValueError(
+            raise WritesArgument(
                 f"{self.__name__} would change its argument: leave out what asks for that (`inplace`, `max_norm`); "
                 "the function then returns a new tensor"
             ) from None
 
     def _after(self, refusal: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What PyTorch makes of arguments that an operator refused: its results, or its own error."""
+        if isinstance(refusal, WritesArgument):
+            raise refusal
         try:
             return self.program(*args, **kwargs)
         except Exception as error:
-            raise error from refusal
+            raise error from None
 
     @functools.cached_property
     def program(self) -> Program:
@@ -185,11 +186,11 @@ class _Plan:
     """What a function comes to in PyNative mode, with arguments of a form and tensors of some shapes.
 
     Args:
-        dtypes: those of the tensors.
+        specs: shape and dtype of each tensor, one after the other.
         call: takes the tensors; None if only PyTorch itself can tell.
     """
 
-    dtypes: list[Any]
+    specs: list[Any]
     call: Callable[[list[Any]], Any] | None
 
 

@@ -22,7 +22,7 @@ from bridge.op.schema import Schema, schema
 from bridge.op.table import table
 
 
-class WritesArgument(RuntimeError):
+class WritesArgument(ValueError):
     """The function changes one of its arguments."""
 
 
