@@ -144,7 +144,8 @@ class Function(_mindspore.CompiledAsMethod):
     @functools.cached_property
     def program(self) -> Program:
         """The function as PyTorch runs it."""
-        return Program(self.function, name=self.__name__)
+        on_gpu = devices.target() == "GPU"
+        return Program(_on_gpu(self.function) if on_gpu else self.function, name=self.__name__)
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self._graph_call(args, kwargs)
@@ -176,6 +177,17 @@ class Function(_mindspore.CompiledAsMethod):
         return in_graph.traced(
             found, marks.tensors, lambda bound: planned_in_graph(bound, False, self._graph_call, product, lines)
         )
+
+
+def _on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which makes its tensors on MindSpore's GPU."""
+
+    @functools.wraps(function)
+    def placed(*args: Any, **kwargs: Any) -> Any:
+        with torch.device(devices.torch_name("GPU")):
+            return function(*args, **kwargs)
+
+    return placed
 
 
 _all: weakref.WeakSet[Function] = weakref.WeakSet()
