@@ -126,6 +126,12 @@ def auto_levels() -> _AutoLevels:
     return _AutoLevels()
 
 
+def has_hooks(cell: nn.Cell) -> bool:
+    """Whether a Cell's call runs more than its `construct`."""
+    kinds = ("forward_pre_hook", "forward_hook", "backward_pre_hook", "backward_hook")
+    return any(getattr(cell, f"_lazy_{kind}", None) or getattr(cell, f"_{kind}", None) for kind in kinds)
+
+
 def is_seeded(generator: Any) -> bool:
     """Whether a generator of MindSpore's has been given a seed, by its user or by chance."""
     return bool(generator._generator.attrs["manual_seed"]) or generator.initial_seed() != 0

@@ -8,9 +8,11 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
+import torch
 
 from bridge import _mindspore
 from bridge._start import start_on
+from bridge.call import in_program
 from bridge.call.arguments import Bound, resolve
 from bridge.call.results import arrange
 from bridge.infer import data_dependent
@@ -107,13 +109,15 @@ class Operator(_mindspore.CompiledAsMethod):
             plan = self._plans.get(key)
         except TypeError:  # an argument that cannot be hashed: resolution says what is wrong with it
             plan = key = None
-        if plan is None:
+        if plan is None or (not tensors and in_program.is_inside()):
             return self._call_unplanned(args, kwargs, key, tensors)
         primitive, arranger = plan
         results = launch(primitive, tensors)
         return arranger(results) if arranger else results
 
     def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[Any]) -> Any:
+        if in_program.is_inside():
+            return self._call_in_program(args, kwargs, key, tensors)
         if key in self._undecided:
             return self._undecided[key](tensors)
         bound = resolve(self.name, self.schemas, args, kwargs)
@@ -132,6 +136,16 @@ class Operator(_mindspore.CompiledAsMethod):
             keep(self._plans, key, (primitive, arranger))
         results = launch(primitive, bound.tensors)
         return arranger(results) if arranger else results
+
+    def _call_in_program(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[Any]) -> Any:
+        bound = self._plans.get((key, "in a program"))
+        if bound is None:
+            bound = in_program.bind(self.name, self.schemas, args, kwargs)
+            tensors = [mark.tensor for mark in bound.tensors]
+            if bound.reusable:
+                bound.tensors = []
+                keep(self._plans, (key, "in a program"), bound)
+        return in_program.call(bound, tensors, devices.torch_name(devices.place(bound.schema, self.wants_cpu)))
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self._graph_call(args, kwargs)
@@ -241,9 +255,9 @@ def argument_key(values: Any, tensors: list[Any]) -> Any:
         elif isinstance(value, (complex, np.generic)):
             key.append(repr(value))
             key.append(kind)
-        elif isinstance(value, ms.Tensor):
+        elif isinstance(value, (ms.Tensor, torch.Tensor)):
             tensors.append(value)
-            key.append(ms.Tensor)
+            key.append(ms.Tensor if isinstance(value, ms.Tensor) else torch.Tensor)
         else:
             key.append(value)
             key.append(kind)

@@ -97,6 +97,7 @@ Boxed take_boxed(Arguments &args, const c10::Argument &argument) {
     boxed.value = take_value(args, type);
     return boxed;
   }
+  boxed.is_optional = type->kind() == c10::TypeKind::OptionalType;
   boxed.kind = optional_items ? Boxed::kOptionalTensors : is_list ? Boxed::kTensors : Boxed::kTensor;
   boxed.is_state = argument.name() == "running_mean" || argument.name() == "running_var";
   boxed.is_written = ms_ext::is_written(argument);
@@ -112,11 +113,13 @@ c10::IValue Boxed::fill(at::ArrayRef<at::Tensor> inputs, c10::Device device) con
   switch (kind) {
     case Boxed::kDevice:
       return device;
-    case Boxed::kTensor:
-      return fill_one(tensors[0], is_state || is_written, inputs);
+    case Boxed::kTensor: {
+      const auto tensor = fill_one(tensors[0], is_state || is_written, inputs);
+      return is_optional ? c10::IValue(tensor) : c10::IValue(tensor.value_or(at::Tensor()));
+    }
     case Boxed::kTensors: {
       c10::List<at::Tensor> list;
-      for (const auto &tensor : tensors) list.push_back(*fill_one(tensor, false, inputs));
+      for (const auto &tensor : tensors) list.push_back(fill_one(tensor, false, inputs).value_or(at::Tensor()));
       return list;
     }
     case Boxed::kOptionalTensors: {

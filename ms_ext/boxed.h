@@ -19,8 +19,9 @@ struct Boxed {
   enum { kValue, kDevice, kTensor, kTensors, kOptionalTensors } kind = kValue;
   c10::IValue value;
   std::vector<std::optional<Tensor>> tensors;
-  bool is_state = false;    // running statistics: the overload writes to them, and they have no gradient
-  bool is_written = false;  // as the schema says: the operator gets a copy, which is a result
+  bool is_optional = false;  // else None is the undefined tensor
+  bool is_state = false;     // running statistics: the overload writes to them, and they have no gradient
+  bool is_written = false;   // as the schema says: the operator gets a copy, which is a result
 
   // The argument as it stands on the stack, with `tensors` by their index. What the operator writes to is copied.
   c10::IValue fill(at::ArrayRef<at::Tensor> tensors, c10::Device device) const;

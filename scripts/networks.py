@@ -2,6 +2,7 @@
 
     python scripts/networks.py                   # all, in PyNative mode
     python scripts/networks.py resnet llama      # those with one of these in their names
+    python scripts/networks.py --mode graph      # in graph mode
 
 The networks are torchvision's, timm's, transformers' and PyTorch Geometric's, small and with random weights:
 
@@ -292,25 +293,94 @@ class Verdict:
         return "  ".join(f"{part:>9}" for part in parts) + (f"  {max(self.all):.1e}" if any(self.all) else "")
 
 
-def compare(network: Network) -> Verdict:
+class Flat(torch.nn.Module):
+    """A module as a function of the arrays among its arguments, to the tensors among its results: what a graph can
+    pass through whatever the network's own containers are."""
+
+    def __init__(self, module: torch.nn.Module, inputs: Any) -> None:
+        super().__init__()
+        self.module, self.inputs = module, inputs
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        given = dict(zip(map(id, distinct(self.inputs)), tensors, strict=True))
+        args, kwargs = mapped(self.inputs, lambda array: given[id(array)])
+        return tuple(found_in(self.module(*args, **kwargs), torch.Tensor))
+
+
+def distinct(inputs: Any) -> list[np.ndarray]:
+    """The arrays among nested inputs, each once; floating ones first."""
+    arrays = {id(array): array for array in found_in(inputs, np.ndarray)}
+    return sorted(arrays.values(), key=lambda array: array.dtype != np.float32)
+
+
+def compare(network: Network, is_graph: bool) -> Verdict:
     """Train the network in both frameworks."""
     torch.manual_seed(0)
-    module, args, kwargs = network.make()
+    module, *inputs = network.make()
     module.train()
     reference = copy.deepcopy(module)
-    cell = bridge.cell(module)
+    cell = bridge.cell(Flat(module, inputs) if is_graph else module)
+    train = in_graph(cell, inputs) if is_graph else in_pynative(cell, inputs)
     verdict = Verdict()
     for seed in range(STEPS):
-        step(verdict, seed, reference, cell, (args, kwargs))
+        step(verdict, seed, reference, cell, inputs, train)
     expected = reference.state_dict()
     for name, parameter in cell.parameters_dict().items():
-        verdict.state.append(difference(parameter, expected[name]))
+        verdict.state.append(difference(parameter, expected[name.removeprefix("module.") if is_graph else name]))
     return verdict
 
 
-def step(verdict: Verdict, seed: int, reference: torch.nn.Module, cell: Any, inputs: Any) -> None:
-    arrays = [array for array in found_in(inputs, np.ndarray) if array.dtype == np.float32]
-    floats = {id(array): torch.tensor(array, requires_grad=True) for array in arrays}
+# Runs a network of MindSpore's with sensitivities of 1: the tensors among its results, the gradients of the floating
+# inputs, and those of its parameters.
+Train = Callable[[], tuple[Any, Any, Any]]
+
+
+def in_pynative(cell: Any, inputs: Any) -> Train:
+    arrays = distinct(inputs)
+
+    def train() -> tuple[Any, Any, Any]:
+        values: list[Any] = []
+
+        def run(*tensors: ms.Tensor) -> Any:
+            given = dict(zip(map(id, arrays), tensors, strict=True))
+            args, kwargs = mapped(inputs, lambda array: given[id(array)])
+            values[:] = found_in(cell(*args, **kwargs), ms.Tensor)
+            return tuple(value for value in values if value.is_floating_point())
+
+        _, found = differentiated(run, cell, arrays)(*map(ms.Tensor, arrays))
+        return values, *split(found, arrays)
+
+    return train
+
+
+def in_graph(cell: Any, inputs: Any) -> Train:
+    arrays = distinct(inputs)
+    run = differentiated(cell, cell, arrays)
+
+    def train() -> tuple[Any, Any, Any]:
+        values, found = run(*map(ms.Tensor, arrays))
+        return values, *split(found, arrays)
+
+    return train
+
+
+def differentiated(function: Any, cell: Any, arrays: list[np.ndarray]) -> Any:
+    positions = tuple(i for i, array in enumerate(arrays) if array.dtype == np.float32) or None
+    return ms.value_and_grad(function, positions, cell.trainable_params())
+
+
+def split(gradients: Any, arrays: list[np.ndarray]) -> tuple[Any, Any]:
+    """Those of the inputs, and those of the parameters."""
+    if not any(array.dtype == np.float32 for array in arrays):
+        return (), gradients
+    of_inputs, of_weights = gradients
+    return of_inputs if isinstance(of_inputs, (tuple, list)) else (of_inputs,), of_weights
+
+
+def step(verdict: Verdict, seed: int, reference: torch.nn.Module, cell: Any, inputs: Any, train: Train) -> None:
+    floats = {
+        id(array): torch.tensor(array, requires_grad=True) for array in distinct(inputs) if array.dtype == np.float32
+    }
     args, kwargs = mapped(inputs, lambda array: floats.get(id(array), torch.tensor(array)))
     torch.manual_seed(seed)
     results = found_in(reference(*args, **kwargs), torch.Tensor)
@@ -320,39 +390,27 @@ def step(verdict: Verdict, seed: int, reference: torch.nn.Module, cell: Any, inp
         roots, [*floats.values(), *weights], [torch.ones_like(one) for one in roots], allow_unused=True
     )
 
-    values: list[Any] = []
-
-    def run(*tensors: ms.Tensor) -> Any:
-        given = dict(zip((id(array) for array in floats_of), tensors, strict=True))
-        args, kwargs = mapped(inputs, lambda array: given.get(id(array), ms.Tensor(array)))
-        values[:] = found_in(cell(*args, **kwargs), ms.Tensor)
-        return tuple(value for value, one in zip(values, results, strict=True) if one.requires_grad)
-
-    floats_of = list({id(array): array for array in arrays}.values())
     bridge.manual_seed(seed)
-    positions = tuple(range(len(floats_of))) or None
-    parameters = cell.trainable_params()
-    _, found = ms.value_and_grad(run, positions, parameters)(*map(ms.Tensor, floats_of))
-    of_inputs, of_weights = found if positions else ((), found)
-    of_inputs = of_inputs if isinstance(of_inputs, (tuple, list)) else (of_inputs,)
+    values, of_inputs, of_weights = train()
     verdict.results += [difference(own, one) for own, one in zip(values, results, strict=True)]
     verdict.gradients += [difference(own, one) for own, one in zip((*of_inputs, *of_weights), expected, strict=True)]
     with torch.no_grad():
         for weight, gradient in zip(weights, expected[len(floats) :], strict=True):
             if gradient is not None:
                 weight.sub_(0.01 * gradient)
-    for parameter, gradient in zip(parameters, of_weights, strict=True):
-        parameter.set_data(ms.Tensor(parameter.asnumpy() - np.float32(0.01) * gradient.asnumpy()))
+    for parameter, gradient in zip(cell.trainable_params(), of_weights, strict=True):
+        # Not set_data: a graph that ms.value_and_grad has compiled goes on with what it had, MindSpore's own too.
+        ms.ops.assign(parameter, ms.Tensor(parameter.asnumpy() - np.float32(0.01) * gradient.asnumpy()))
 
 
-def with_limit(network: Network) -> Verdict:
+def with_limit(network: Network, is_graph: bool) -> Verdict:
     def stop(*_: Any) -> None:
         raise TimeoutError(f"more than {LIMIT} s")
 
     signal.signal(signal.SIGALRM, stop)
     signal.alarm(LIMIT)
     try:
-        return compare(network)
+        return compare(network, is_graph)
     except Exception as error:
         return Verdict(error=f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}")
     finally:
@@ -362,7 +420,11 @@ def with_limit(network: Network) -> Verdict:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="run the networks with one of these in their names")
-    names = parser.parse_args().names
+    parser.add_argument("--mode", choices=("pynative", "graph"), default="pynative")
+    arguments = parser.parse_args()
+    names, is_graph = arguments.names, arguments.mode == "graph"
+    if is_graph:
+        ms.set_context(mode=ms.GRAPH_MODE)
     warnings.filterwarnings("ignore")
     define_torchvisions_operators()
     verdicts = []
@@ -372,7 +434,7 @@ def main() -> int:
             if names and not any(name.lower() in network.name.lower() for name in names):
                 continue
             begin = time.perf_counter()
-            verdicts.append(with_limit(network))
+            verdicts.append(with_limit(network, is_graph))
             print(f"{network.name:45} {verdicts[-1]}  ({time.perf_counter() - begin:.0f} s)", flush=True)
     ran = [verdict for verdict in verdicts if not verdict.error]
     equal = sum(not any(verdict.all) for verdict in ran)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -94,7 +94,7 @@ def test_results_and_gradients_are_pytorchs(
 class Momentum:
     """An optimizer's step: parameters and a state that it writes to, gradients as arguments."""
 
-    def __init__(self, parameters: list[torch.Tensor]) -> None:
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
         self.optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=True)
         for parameter in parameters:
             self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)

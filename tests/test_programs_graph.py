@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import bridge
+from bridge.op import devices
 from bridge.programs import store
 
 
@@ -43,7 +44,7 @@ class ByHand(nn.Module):
     """Attention with a mask made in `forward`, and values of constants asked for."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril()
         if mask.all():
             return x
         scores = x @ x.transpose(-2, -1) / math.sqrt(x.shape[-1])
@@ -138,9 +139,9 @@ class Constant(nn.Module):
         self.scale = torch.arange(4.0)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        steps = torch.tensor([1.0, 2.0, 3.0, 4.0])
+        steps = torch.tensor([1.0, 2.0, 3.0, 4.0], device=x.device)
         steps += 1
-        return x * self.scale * steps
+        return x * self.scale.to(x.device) * steps
 
 
 class NotPersistent(nn.Module):
@@ -282,11 +283,8 @@ class Step:
 @pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize("make, inputs", MODULES)
 def test_steps_are_pytorchs(make: Callable[[], nn.Module], inputs: Any, train: bool) -> None:
-    check_steps(make, inputs, train, "cpu")
-
-
-def check_steps(make: Callable[[], nn.Module], inputs: Any, train: bool, device: str) -> None:
-    """Three training steps of a module in PyTorch, on this device, and of its Cell have the same bits."""
+    """Three training steps of a module in PyTorch and of its Cell have the same bits."""
+    device = devices.torch_name(devices.target())
     torch.manual_seed(0)
     module = make().train(train)
     reference = copy.deepcopy(module).to(device)
@@ -320,8 +318,9 @@ def check_steps(make: Callable[[], nn.Module], inputs: Any, train: bool, device:
 
 
 def test_nested_arguments_and_results() -> None:
-    module = Dictionaries()
-    a, b, c = torch.randn(3, 4), torch.randn(2), torch.randn(4)
+    device = devices.torch_name(devices.target())
+    module = Dictionaries().to(device)
+    a, b, c = torch.randn(3, 4).to(device), torch.randn(2).to(device), torch.randn(4).to(device)
     expected = module({"a": a, "b": b}, ((a, c),), 2.5, flag=True)
     cell = as_cell(module)
     ours = [to_mindspore(x) for x in (a, b, c)]
@@ -407,8 +406,8 @@ def test_a_second_gradient_is_refused_by_name() -> None:
 
 def test_a_program_is_captured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    module = mlp()
-    x = torch.randn(4, 6)
+    device = devices.torch_name(devices.target())
+    module, x = mlp().to(device), torch.randn(4, 6).to(device)
     expected = module(x)
     assert_equal([expected], [as_cell(copy.deepcopy(module))(to_mindspore(x))])
     kept = sorted(store.place().iterdir())

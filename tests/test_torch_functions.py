@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as torch_functional
 from mindspore import nn
 
+import bridge
 from bridge import aten
 from bridge import torch as T
 from bridge.op import devices
@@ -109,10 +110,6 @@ FUNCTIONS = [
 ]  # fmt: skip
 
 
-# PyTorch runs these as programs, which a graph on a GPU refuses.
-PROGRAMS = [several_calls, calls_that_draw]
-
-
 def place() -> str:
     return devices.torch_name(devices.target())
 
@@ -144,10 +141,6 @@ def test_results_and_gradients(mode: Callable[..., Any], function: Callable[...,
         return function(T, F, x)
 
     call = mode(call)
-    if mode is ms.jit and function in PROGRAMS and devices.target() == "GPU":
-        with pytest.raises(RuntimeError, match="PyNative mode only"):
-            call(ms.Tensor(X))
-        return
     T.manual_seed(0)
     same(call(ms.Tensor(X)), result)
     T.manual_seed(0)
@@ -249,6 +242,32 @@ def test_unknown_shapes_in_a_graph() -> None:
     net.set_inputs(ms.Tensor(shape=[None, 3, 8, 8], dtype=ms.float32))
     for rows in (2, 1):
         same(net(ms.Tensor(X[:rows])), in_pytorch(X[:rows]).flatten(1).tanh())
+
+
+def test_unknown_shapes_of_python() -> None:
+    class Net(nn.Cell):
+        def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return F.normalize(F.relu(x), dim=1)
+
+    net = Net()
+    net.construct = ms.jit(net.construct)  # type: ignore[method-assign]
+    net.set_inputs(ms.Tensor(shape=[None, 3, 8, 8], dtype=ms.float32))
+    for rows in (2, 1):
+        same(net(ms.Tensor(X[:rows])), torch_functional.normalize(in_pytorch(X[:rows]).relu(), dim=1))
+
+
+def test_inside_a_fused_program(mode: Callable[..., Any]) -> None:
+    def block(x: Any) -> Any:
+        return F.softmax(T.to(T.add(x, 1), ms.float64), dim=1), T.max(x, 1).values
+
+    fused = bridge.fuse(block)
+
+    def call(x: ms.Tensor) -> Any:
+        return fused(x)
+
+    found = mode(call)(ms.Tensor(X))
+    same(found[0], torch_functional.softmax((in_pytorch(X) + 1).double(), dim=1))
+    same(found[1], in_pytorch(X).max(1).values)
 
 
 @pytest.mark.parametrize("dtype", [ms.float64, torch.float64, T.double], ids=["MindSpore's", "PyTorch's", "T's"])

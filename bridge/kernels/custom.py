@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from bridge.call.arguments import Bound, TensorMark, resolve
+from bridge.call.arguments import Bound, resolve
+from bridge.call.in_program import marked
 from bridge.call.torch_call import renamed
 from bridge.infer.meta import infer
 from bridge.kernels import loading, native, shims
@@ -118,7 +119,7 @@ class Custom(Schema):
             raise error if isinstance(error, KernelError) else renamed(error, self.name) from None
 
     def _run_on_torch(self, *args: Any, **kwargs: Any) -> Any:
-        bound = resolve(self.packet, [self], [_marked(a) for a in args], {k: _marked(v) for k, v in kwargs.items()})
+        bound = resolve(self.packet, [self], [marked(a) for a in args], {k: marked(v) for k, v in kwargs.items()})
         tensors = [mark.tensor for mark in bound.tensors]
         on = tensors[0].device if tensors else torch.device("cpu")
         device = "GPU" if on.type == "cuda" else "CPU"
@@ -137,16 +138,3 @@ class Custom(Schema):
             return [torch.empty_like(tensors[places[output.name].position].contiguous()) for output in written]
         specs = infer(self.name, bound.text, device, tuple((tuple(t.shape), t.dtype) for t in tensors))
         return [torch.empty(shape, dtype=dtype, device=tensors[0].device) for shape, dtype in specs[: len(written)]]
-
-
-class _TorchMark(TensorMark):
-    """A tensor of PyTorch's where arguments are bound."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-
-
-def _marked(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_marked(item) for item in value]
-    return _TorchMark(value) if isinstance(value, torch.Tensor) else value

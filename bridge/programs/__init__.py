@@ -1,5 +1,6 @@
 """A whole PyTorch module as one operator of MindSpore's. See README.md here."""
 
 from bridge.programs.cell import ModuleCell, cell
+from bridge.programs.fuse import FusedCell, fuse
 
-__all__ = ["ModuleCell", "cell"]
+__all__ = ["FusedCell", "ModuleCell", "cell", "fuse"]

@@ -15,6 +15,7 @@ from bridge.op.table import SHARED
 from bridge.primitive import bprops
 from bridge.primitive.graph_calls import Call, Item, PlannedBprop
 from bridge.primitive.kernel import Kernel
+from bridge.programs import sizes
 from bridge.programs.plan import Plan, ProgramFile
 
 
@@ -30,7 +31,11 @@ class ProgramKernel(Kernel):
     """
 
     def __init__(self, name: str, program: ProgramFile, device: str, differentiate: Any) -> None:
-        super().__init__(name, encode(program.path), f"{SHARED[device]}:aten_program", device, False, "")
+        count = sum(map(len, program.groups))
+        text = encode(program.path) + encode(count)
+        of_inputs = " ".join(dtype for dtype, group in zip(program.dtypes, program.groups, strict=True) for _ in group)
+        name = name + sizes.SUFFIX if sizes.is_family(program) else name
+        super().__init__(name, text, f"{SHARED[device]}:aten_program", device, False, of_inputs)
         self.results = tuple((tuple(shape) or (1,), dtypes.TORCH_DTYPES[dtype]) for shape, dtype in program.results)
         # By aten_programInferType: some graphs are compiled without Python.
         _mindspore.infer_types_in_cpp(self, [dtypes.to_mindspore(dtype) for _, dtype in self.results])

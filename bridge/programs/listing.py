@@ -6,7 +6,7 @@ with the sizes and strides that they had.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,14 +74,15 @@ class Pair:
     written: list[int]
 
 
-def split(captured: Captured) -> Pair:
-    """The programs of a captured run."""
+def split(captured: Captured, shapes_of: Sequence[int]) -> Pair:
+    """The programs of a captured run. Backward takes the inputs at the positions `shapes_of` too."""
     _resolve_aliases(captured)
     tape = captured.tape
     written_constants = _copy_written_constants(captured)
     forward = Listing(tape, captured.inputs, captured.forward, _plain(captured, captured.outputs))
     results = len(forward.outputs)
-    backward, sources, gradients = _backward(captured, forward, written_constants)
+    passing = _Passing(captured, forward, written_constants, shapes_of)
+    backward, sources, gradients = _backward(captured, forward, passing)
     forward.calls = _live(forward)
     forward.constants = _constants(forward)
     return Pair(forward, results, backward, sources, gradients, captured.written)
@@ -163,7 +164,7 @@ def _constants(listing: Listing) -> dict[int, torch.Tensor]:
 
 
 def _backward(
-    captured: Captured, forward: Listing, written_constants: set[int]
+    captured: Captured, forward: Listing, passing: _Passing
 ) -> tuple[Listing | None, list[Source], list[int | None]]:
     """The gradient's program, what it takes, and which of its outputs is which gradient. Appends what it needs to
     forward's outputs."""
@@ -177,7 +178,6 @@ def _backward(
     backward = Listing(captured.tape, [], captured.backward, outputs)
     backward.calls = _live(backward)
     given = {number: Source("cotangent", i) for i, number in enumerate(captured.cotangents) if number is not None}
-    passing = _Passing(captured, forward, written_constants)
     made = {number for call in backward.calls for number in call.results}
     for number in _used(backward):
         if number not in made and number not in given:
@@ -202,7 +202,9 @@ def _used(listing: Listing) -> list[int]:
 class _Passing:
     """What passes from forward to backward."""
 
-    def __init__(self, captured: Captured, forward: Listing, written_constants: set[int]) -> None:
+    def __init__(
+        self, captured: Captured, forward: Listing, written_constants: set[int], shapes_of: Sequence[int]
+    ) -> None:
         self.tape = captured.tape
         self.forward = forward
         self.sources: list[Source] = []
@@ -214,7 +216,7 @@ class _Passing:
             tensor = self.tape.tensors[output.registers[0]]
             if _is_whole(tensor):
                 self._given.setdefault((storage_of(tensor), tensor.dtype), i)
-        self._of_inputs: dict[int, list[int]] = {}
+        self._of_inputs: dict[int, list[int]] = {position: [] for position in shapes_of}
         self._of_constants: dict[int, list[int]] = {}
         self._of_outputs: dict[int, list[int]] = {}
 

@@ -30,12 +30,14 @@ class ProgramFile:
         groups: the positions of its inputs, those of each dtype together: a primitive's tuple has one dtype.
         results: shape and dtype of each of its results. One without dimensions has one of size 1 in MindSpore.
         changes: whether it writes to inputs or draws random numbers, so that it runs once and in order.
+        dtypes: the names of the groups' dtypes.
     """
 
     path: str
     groups: list[list[int]]
     results: list[Result]
     changes: bool
+    dtypes: list[str]
 
 
 @dataclass
@@ -94,10 +96,15 @@ def make(
     inputs: Sequence[Spec],
     device: str,
     folder: pathlib.Path,
+    shapes_of: Sequence[int] = (),
 ) -> tuple[Plan, Origin]:
-    """Capture a function (see `capture`) and write its programs into a folder. The caller fills in the tree."""
+    """Capture a function (see `capture`) and write its programs into a folder. The caller fills in the tree.
+
+    Args:
+        shapes_of: the positions of inputs that backward takes in any case.
+    """
     captured = capture(function, state, inputs, device)
-    pair = split(captured)
+    pair = split(captured, shapes_of)
     plan = Plan(
         _write(pair.forward, folder),
         pair.results,
@@ -114,7 +121,9 @@ def make(
 
 def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:
     """Write a program under a name that follows from its content."""
-    groups = _by_dtype([listing.tape.tensors[number].dtype for number in listing.inputs])
+    found = [listing.tape.tensors[number].dtype for number in listing.inputs]
+    groups = _by_dtype(found)
+    names = [dtypes.name(found[group[0]]) for group in groups]
     listing.inputs = [listing.inputs[position] for group in groups for position in group]
     content = text(listing)
     path = folder / f"{hashlib.sha256(content).hexdigest()[:32]}.program"
@@ -128,7 +137,7 @@ def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:
     changes = any(
         torch.Tag.nondeterministic_seeded in call.op.tags or not own.issuperset(call.written) for call in listing.calls
     )
-    return ProgramFile(str(path), groups, results, changes)
+    return ProgramFile(str(path), groups, results, changes, names)
 
 
 def _by_dtype(dtypes: Sequence[torch.dtype]) -> list[list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -16,7 +16,7 @@ from bridge.op import devices
 from bridge.primitive.kernel import direct, one_at_a_time
 from bridge.programs import tree
 from bridge.programs.graph import GraphProgram
-from bridge.programs.state import ModuleState, State
+from bridge.programs.state import State, tensors_of
 
 
 class Program(_mindspore.CompiledAsMethod):
@@ -30,6 +30,7 @@ class Program(_mindspore.CompiledAsMethod):
             are constants.
         name: what errors call it.
         state: the tensors that it keeps between calls, by name; those of a module are known.
+        modules: those that the function runs, whose buffers are in the state.
 
     Attributes:
         function: the function.
@@ -38,7 +39,12 @@ class Program(_mindspore.CompiledAsMethod):
     """
 
     def __init__(
-        self, function: Callable[..., Any], *, name: str | None = None, state: Mapping[str, torch.Tensor] | None = None
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        state: Mapping[str, torch.Tensor] | None = None,
+        modules: Sequence[torch.nn.Module] = (),
     ) -> None:
         self.function = function
         self.name = str(name or getattr(function, "__name__", type(function).__name__))
@@ -46,11 +52,12 @@ class Program(_mindspore.CompiledAsMethod):
         start_on(devices.target())
         self._calls = direct.module(self.name)
         if state is None and isinstance(function, torch.nn.Module):
-            self.state: State = ModuleState(function, self._calls)
-        else:
-            self.state = State(state or {}, self._calls)
+            state, modules = tensors_of(function), [function]
+        self.state = State(state or {}, modules, self._calls)
         self.weights = ms.ParameterTuple(list(self.state.parameters.values()))
         self.graph = GraphProgram(function, self.name, self.state, self._autocast)
+        if self._gpu >= 0:  # a graph goes on with the memory that its Parameters have when it is compiled
+            self._calls(lambda _: [], [], self._gpu)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = tree.arguments(args, kwargs)
@@ -59,8 +66,7 @@ class Program(_mindspore.CompiledAsMethod):
         def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
             nonlocal found
             args, kwargs = given.with_tensors(tensors)
-            with self._autocast():
-                found = tree.results(self.function(*args, **kwargs))
+            found = tree.results(self.on_torch(*args, **kwargs))
             self.state.follow()
             return found.tensors
 
@@ -72,6 +78,11 @@ class Program(_mindspore.CompiledAsMethod):
                 raise
         assert found is not None
         return found.with_tensors(tensors)
+
+    def on_torch(self, *args: Any, **kwargs: Any) -> Any:
+        """The function on PyTorch's tensors, as a part of another program."""
+        with self._autocast():
+            return self.function(*args, **kwargs)
 
     def _autocast(self) -> Any:
         """What runs the module in the dtype that MindSpore asks for."""

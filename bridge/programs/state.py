@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -43,6 +43,7 @@ class State:
 
     Args:
         tensors: by name. One that has several names is taken by the first.
+        modules: those that the function runs. They may put other tensors in the place of their buffers.
         calls: what shares memory (ms_ext/mindspore/python/module.cpp).
 
     Attributes:
@@ -50,63 +51,31 @@ class State:
         tensors: PyTorch's tensors, in the same order.
     """
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], calls: Any) -> None:
+    def __init__(self, tensors: Mapping[str, torch.Tensor], modules: Sequence[torch.nn.Module], calls: Any) -> None:
         self._calls = calls
-        self._positions: dict[int, int] = {}
+        self._modules = modules
         self.parameters: dict[str, ms.Parameter] = {}
         self.tensors: list[torch.Tensor] = []
+        positions: dict[int, int] = {}
         for name, tensor in tensors.items():
-            self._share(name, tensor)
-
-    def _share(self, name: str, tensor: torch.Tensor) -> None:
-        if id(tensor) in self._positions:
-            return
-        if torch.nn.parameter.is_lazy(tensor):
-            raise ValueError(f"{name} has no shape yet: call the PyTorch module once before bridge.cell")
-        known = _parameters.get(tensor)
-        parameter = None if known is None else known()
-        if parameter is None:
-            empty = ms.Tensor(shape=tuple(tensor.shape), dtype=dtypes.to_mindspore(tensor.dtype))
-            parameter = ms.Parameter(empty, name=name, requires_grad=tensor.requires_grad)
-            _pair(parameter, tensor)
-        else:
-            _follow(parameter, tensor)
-        self._positions[id(tensor)] = self._calls.share(parameter, tensor)
-        self.parameters[name] = parameter
-        self.tensors.append(tensor)
+            if id(tensor) not in positions:
+                self.parameters[name] = _parameter_of(name, tensor)
+                self.tensors.append(tensor)
+                positions[id(tensor)] = calls.share(self.parameters[name], tensor)
+        self._buffers = [
+            _Buffer(owner._buffers, key, buffer, positions[id(buffer)])
+            for module in modules
+            for _, owner, key, buffer in _persistent_buffers(module)
+        ]
 
     def follow(self) -> None:
-        """Share the tensors that the function has put in the place of others."""
-
-    def write_back(self) -> None:
-        """In a graph, write to a tensor what the function has put in its place."""
-
-    def move_unshared(self, device: str) -> None:
-        """Bring what only PyTorch has to the device."""
-
-
-class ModuleState(State):
-    """The parameters and buffers of a module, under their names.
-
-    As in a state_dict, buffers that are not persistent are left out: they stay PyTorch's own.
-    """
-
-    def __init__(self, module: torch.nn.Module, calls: Any) -> None:
-        super().__init__(dict(module.named_parameters()), calls)
-        self._module = module
-        self._buffers: list[_Buffer] = []
-        for prefix, owner, key in _persistent_buffers(module):
-            buffer = owner._buffers[key]
-            assert buffer is not None
-            self._share(prefix + key, buffer)
-            self._buffers.append(_Buffer(owner._buffers, key, buffer, self._positions[id(buffer)]))
-
-    def follow(self) -> None:
+        """Share the tensors that the modules have put in the place of others."""
         for buffer, now in self._replaced():
             self._calls.replace(buffer.position, now)
             self.tensors[buffer.position] = buffer.tensor = now
 
     def write_back(self) -> None:
+        """In a graph, write to a tensor what a module has put in its place."""
         for buffer, now in self._replaced():
             buffer.place[buffer.name] = buffer.tensor
             if (now.shape, now.dtype) != (buffer.tensor.shape, buffer.tensor.dtype):
@@ -121,11 +90,44 @@ class ModuleState(State):
                 yield buffer, now
 
     def move_unshared(self, device: str) -> None:
-        for owner in self._module.modules():
-            for key in owner._non_persistent_buffers_set:
-                buffer = owner._buffers.get(key)
-                if buffer is not None:
-                    owner._buffers[key] = buffer.to(device)
+        """Bring what only PyTorch has to the device."""
+        for module in self._modules:
+            for owner in module.modules():
+                for key in owner._non_persistent_buffers_set:
+                    buffer = owner._buffers.get(key)
+                    if buffer is not None:
+                        owner._buffers[key] = buffer.to(device)
+
+
+def tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of a module, by their names.
+
+    As in a state_dict, buffers that are not persistent are left out: they stay PyTorch's own.
+    """
+    buffers = {prefix + key: buffer for prefix, _, key, buffer in _persistent_buffers(module)}
+    return {**dict(module.named_parameters()), **buffers}
+
+
+def _persistent_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str, torch.Tensor]]:
+    for path, owner in module.named_modules():
+        for key, buffer in owner._buffers.items():
+            if buffer is not None and key not in owner._non_persistent_buffers_set:
+                yield (f"{path}." if path else ""), owner, key, buffer
+
+
+def _parameter_of(name: str, tensor: torch.Tensor) -> ms.Parameter:
+    """The Parameter for a tensor: the one that it has, or a new one."""
+    if torch.nn.parameter.is_lazy(tensor):
+        raise ValueError(f"{name} has no shape yet: call the PyTorch module once before bridge.cell")
+    known = _parameters.get(tensor)
+    parameter = None if known is None else known()
+    if parameter is None:
+        empty = ms.Tensor(shape=tuple(tensor.shape), dtype=dtypes.to_mindspore(tensor.dtype))
+        parameter = ms.Parameter(empty, name=name, requires_grad=tensor.requires_grad)
+        _pair(parameter, tensor)
+    else:
+        _follow(parameter, tensor)
+    return parameter
 
 
 def _pair(parameter: ms.Parameter, tensor: torch.Tensor) -> None:
@@ -149,10 +151,3 @@ def tensor_of(parameter: ms.Parameter) -> torch.Tensor:
         tensor.requires_grad_(parameter.requires_grad and (tensor.is_floating_point() or tensor.is_complex()))
         _pair(parameter, tensor)
     return tensor
-
-
-def _persistent_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str]]:
-    for path, owner in module.named_modules():
-        for key, buffer in owner._buffers.items():
-            if buffer is not None and key not in owner._non_persistent_buffers_set:
-                yield (f"{path}." if path else ""), owner, key

@@ -167,9 +167,9 @@ class Tape(TorchDispatchMode):
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             return self._value(func, arguments, args, kwargs, error)
         except Exception:
-            if sum(tensor.numel() for tensor in tree_leaves(fake_args) if isinstance(tensor, torch.Tensor)) < _SMALL:
-                self._results_on_zeros(func, fake_args, fake_kwargs)  # raises in the kernel's words
-            raise
+            if sum(tensor.numel() for tensor in tree_leaves(fake_args) if isinstance(tensor, torch.Tensor)) >= _SMALL:
+                raise
+            results = self._results_on_zeros(func, fake_args, fake_kwargs)  # or its error, in the kernel's words
         if func in _FRESH:
             self.fresh.update(register.number for register in registers(arguments))
         given = _flat(results if func._schema.returns else ())

@@ -19,6 +19,7 @@ import torch
 
 from bridge import _mindspore
 from bridge._start import start_on
+from bridge.call import in_program
 from bridge.call.arguments import Bound
 from bridge.op import devices, dtypes
 from bridge.operator import Operator, argument_key, planned_in_graph, prepared
@@ -87,6 +88,8 @@ class Function(_mindspore.CompiledAsMethod):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if kwargs and not keywords.TRANSLATED.isdisjoint(kwargs):
             kwargs = keywords.translated(self.__name__, kwargs, self.operator)
+        if in_program.is_inside():
+            return self._call_in_program(args, kwargs)
         try:
             if self.operator is not None:
                 results = self.operator(*args, **kwargs)
@@ -104,6 +107,17 @@ class Function(_mindspore.CompiledAsMethod):
         except Exception as error:
             return self._after(error, args, kwargs)
         return self.program(*args, **kwargs)
+
+    def _call_in_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call inside a fused program, whose tensors are PyTorch's."""
+        given = tree.arguments(args, kwargs)
+        if given.tensors:
+            raise TypeError(
+                f"{self.__name__}: inside bridge.fuse all tensors are PyTorch's, and one of these is MindSpore's: a "
+                "MindSpore operator has made it, or it is no Parameter or attribute of the fused Cell"
+            )
+        args, kwargs = given.with_tensors([])
+        return _to_mindspore(self.function(*args, **kwargs))
 
     def _plan(self, form: Any, specs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Plan:
         """What these arguments come to, which is the latest of their form from here on."""
@@ -169,9 +183,9 @@ class Function(_mindspore.CompiledAsMethod):
             except Exception as error:
                 refusal = error
         marks = in_graph.Marks(args, kwargs)
-        if not marks.known:
-            raise refusal or RuntimeError(f"{self.__name__}: in graph mode it needs known shapes and constant numbers")
-        found = self.one_call(marks.specs, marks.with_tensors)
+        if refusal is not None and not marks.known:
+            raise refusal
+        found = self.one_call(marks.specs, marks.with_tensors) if marks.known else None
         if found is None or (found.op is not None and in_pytorch.without_kernel(found.op)):
             return self.program.graph.plan_in_graph([], args, kwargs)
         return in_graph.traced(

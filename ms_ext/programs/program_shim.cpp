@@ -1,26 +1,31 @@
-// The kernel of a program: its argument text is the path of the program's file.
+// The kernel of a program: its argument text is the path of the program's file, or the name of a family.
 #include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "infer.h"
+#include "programs/families.h"
 #include "programs/program.h"
 
 namespace ms_ext {
 namespace {
 
-std::shared_ptr<const Program> program_of(Arguments &args) {
-  std::string path;
-  args >> path;
-  return Program::load(path);
-}
+bool is_family(const std::string &path) { return path.rfind("family ", 0) == 0; }
 
 class program_shim {
  public:
-  explicit program_shim(Arguments &args) : program_(program_of(args)) { args.expect_more_inputs(program_->inputs()); }
-  void operator()(Call &c) const { program_->run(c); }
+  explicit program_shim(Arguments &args) {
+    args >> path_;
+    int64_t inputs = 0;
+    args >> inputs;
+    args.expect_more_inputs(static_cast<int>(inputs));
+    if (!is_family(path_)) program_ = Program::load(path_);
+  }
+  void operator()(Call &c) const { (program_ != nullptr ? program_ : program_of(path_, c.inputs()))->run(c); }
 
  private:
+  std::string path_;
   std::shared_ptr<const Program> program_;
 };
 
@@ -44,9 +49,11 @@ int aten_program(int nparam, void **params, int *ndims, int64_t **shapes, const 
   return launch_program(nparam, params, ndims, shapes, dtypes, stream, extra);
 }
 
-ms_ext::Shapes aten_programInferShape(int *, int64_t **, void *extra) {
+ms_ext::Shapes aten_programInferShape(int *ndims, int64_t **shapes, void *extra) {
   ms_ext::Arguments args(ms_ext::read_attribute(extra, "aten_args"));
-  return ms_ext::program_of(args)->shapes();
+  std::string path;
+  args >> path;
+  return ms_ext::is_family(path) ? ms_ext::infer_shapes(ndims, shapes, extra) : ms_ext::Program::load(path)->shapes();
 }
 
 // MindSpore's numbers for dtypes, which Python knows.

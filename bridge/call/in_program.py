@@ -1,0 +1,84 @@
+"""Calls inside a fused program (bridge/programs/fuse.py): its tensors are PyTorch's, and PyTorch runs them at once."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import mindspore as ms
+import torch
+
+from bridge.call.arguments import Bound, TensorMark, resolve
+from bridge.call.torch_call import renamed, torch_call
+from bridge.op import dtypes
+from bridge.op.schema import Schema, label
+
+
+class TorchMark(TensorMark):
+    """A tensor of PyTorch's where arguments are bound."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+        self.shape = tuple(tensor.shape)
+
+
+def marked(value: Any) -> Any:
+    """An argument with a mark for each of PyTorch's tensors."""
+    if isinstance(value, (list, tuple)):
+        return [marked(item) for item in value]
+    return TorchMark(value) if isinstance(value, torch.Tensor) else value
+
+
+class _Threads(threading.local):
+    inside = False
+
+
+_threads = _Threads()
+
+
+def is_inside() -> bool:
+    """Whether this thread runs a fused program."""
+    return _threads.inside
+
+
+@contextlib.contextmanager
+def inside() -> Iterator[None]:
+    """What this thread calls is part of a fused program."""
+    before, _threads.inside = _threads.inside, True
+    try:
+        yield
+    finally:
+        _threads.inside = before
+
+
+def bind(name: str, schemas: Sequence[Schema], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
+    """The call with marks for its tensors.
+
+    Raises:
+        TypeError: one of the tensors is MindSpore's; or see `resolve`.
+    """
+    given = [*args, *kwargs.values()]
+    for value in (*given, *(item for items in given if isinstance(items, (list, tuple)) for item in items)):
+        if isinstance(value, ms.Tensor):
+            raise TypeError(
+                f"{label(name)}: inside bridge.fuse all tensors are PyTorch's, and this one of shape {value.shape} is "
+                "MindSpore's: a MindSpore operator has made it, or it is no Parameter or attribute of the fused Cell"
+            )
+    return resolve(name, schemas, [marked(value) for value in args], {key: marked(v) for key, v in kwargs.items()})
+
+
+def call(bound: Bound, tensors: list[torch.Tensor], device: str) -> Any:
+    """Run a bound call in PyTorch. Several results are a tuple, as outside."""
+    try:
+        results = torch_call(bound.schema, bound.text, tensors, device)
+    except Exception as error:
+        raise renamed(error, bound.schema.name) from error
+    return _plain(results)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, torch.dtype):
+        return dtypes.to_mindspore(value)
+    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,130 @@
+"""Own code that calls the bridge, as one operator."""
+
+from __future__ import annotations
+
+import copy
+import pathlib
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+from torch.utils import _pytree as pytree
+
+from bridge.call import in_program
+from bridge.programs.program import Program
+from bridge.programs.twin import Twins
+
+_MINDSPORE = f"{pathlib.Path(ms.__file__).parent}/"
+
+
+class _Fused:
+    """A function or Cell of MindSpore's that calls the bridge, as a function of PyTorch's tensors.
+
+    Attributes:
+        target: the function or Cell.
+        twins: what it sees.
+    """
+
+    def __init__(self, target: Callable[..., Any]) -> None:
+        self.target = target
+        self.twins = Twins()
+        self._twin = self.twins.of(target)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            with in_program.inside():
+                result = self._twin(*args, **kwargs)
+        except Exception as error:
+            where = _mindspores_caller(error)
+            if where is None:
+                raise
+            raise RuntimeError(
+                f"bridge.fuse takes the bridge's operators only, and this is one of MindSpore's: {where}\n{error}"
+            ) from error
+        if any(isinstance(leaf, ms.Tensor) for leaf in pytree.tree_leaves(result)):
+            raise RuntimeError(
+                "bridge.fuse: the function gives a tensor that is MindSpore's: an operator of MindSpore's made it"
+            )
+        return result
+
+
+def _mindspores_caller(error: Exception) -> str | None:
+    """The line that called MindSpore, if it is MindSpore that raised the error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames[-1].filename.startswith(_MINDSPORE):
+        return None
+    callers = [frame for frame in frames if not frame.filename.startswith(_MINDSPORE)]
+    return f"{callers[-1].filename}:{callers[-1].lineno}, {callers[-1].line}"
+
+
+def _program(target: Callable[..., Any], name: str) -> Program:
+    fused = _Fused(target)
+    return Program(fused, name=name, state=fused.twins.tensors, modules=fused.twins.modules)
+
+
+class FusedCell(ms.nn.Cell):
+    """A Cell whose `construct` is one operator. See `fuse`."""
+
+    def __init__(self, block: ms.nn.Cell) -> None:
+        super().__init__()
+        self.program = _program(block, type(block).__name__)
+        self.set_train(block.training)
+        for name, parameter in self.program.state.parameters.items():
+            self.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
+
+    def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self.program(*args, **kwargs)
+
+    def add_flags(self, **flags: Any) -> None:
+        """Pass on what is set for this Cell or for one around it."""
+        super().add_flags(**flags)
+        if "program" not in self.__dict__:  # Cell.__init__ comes here too
+            return
+        if "training" in flags:
+            self._block.set_train(flags["training"])
+        if any(flags.get(name) for name in ("fp16", "fp32", "bf16")):
+            raise RuntimeError("bridge.fuse: a fused Cell has no to_float; cast inside, with aten.to")
+
+    @property
+    def _block(self) -> Any:
+        fused: Any = self.program.function
+        return fused.target
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FusedCell:
+        return FusedCell(copy.deepcopy(self._block, memo))
+
+
+def fuse(target: Any) -> Any:
+    """Make one operator of your own code that calls the bridge: the same bits, in both modes.
+
+        class Block(nn.Cell):
+            def construct(self, x):
+                return aten.gelu(aten.linear(aten.layer_norm(x, [64], self.scale, self.shift), self.weight))
+
+        fast = bridge.fuse(Block())
+
+        @bridge.fuse
+        def normalized(x):
+            return aten.div(x, aten.linalg_vector_norm(x))
+
+    Inside, tensors are PyTorch's: the arguments, all results, and the Parameters and tensors of the Cell or of the
+    function's closure and module. So their methods and `+` are PyTorch's too. Cells inside, those of `bridge.cell` too,
+    run as parts of the operator.
+
+    Args:
+        target: a Cell, or a function. It calls the bridge's operators and no operators of MindSpore's.
+
+    Returns:
+        A Cell that has the Cell's Parameters, or a function.
+
+    Raises:
+        TypeError: it is neither.
+        RuntimeError: a Cell in it has hooks. When it is called: it calls an operator of MindSpore's; the message has
+            the line.
+    """
+    if isinstance(target, ms.nn.Cell):
+        return FusedCell(target)
+    if not callable(target):
+        raise TypeError(f"bridge.fuse takes a Cell or a function, not {type(target).__name__}")
+    return _program(target, getattr(target, "__name__", type(target).__name__))

@@ -1,0 +1,83 @@
+"""The arguments of a program in a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from bridge.op import dtypes
+from bridge.primitive.graph_calls import GraphNumber, GraphTensor
+from bridge.programs.capture import Spec
+from bridge.programs.tape import Refusal
+from bridge.programs.tree import to_torch_leaf
+
+
+def spec_of(tensor: GraphTensor, requires_grad: bool) -> Spec:
+    """What a program takes for a tensor of the graph; -1 is a size that only the run tells."""
+    dtype = dtypes.to_torch(tensor.dtype)
+    return Spec(tuple(tensor.shape), dtype, requires_grad and (dtype.is_floating_point or dtype.is_complex))
+
+
+class Arguments:
+    """The arguments of a call in a graph, which holds its tensors apart."""
+
+    def __init__(self, args: list[Any], kwargs: dict[str, Any]) -> None:
+        self.tensors: list[GraphTensor] = []
+        self._known = self._described(args), self._described(kwargs)
+        self.form = repr(self._known)
+
+    def _described(self, value: Any) -> Any:
+        if isinstance(value, GraphTensor):
+            self.tensors.append(value)
+            return _Place(len(self.tensors) - 1)
+        if isinstance(value, GraphNumber):
+            raise Refusal("a program in a graph takes numbers that are constants: this one is known only when it runs")
+        if isinstance(value, list):
+            return [self._described(item) for item in value]
+        if isinstance(value, dict):
+            return {key: self._described(item) for key, item in value.items()}
+        return to_torch_leaf(value)
+
+    def specs(self) -> list[Spec]:
+        found: list[Spec] = []
+        for tensor in self.tensors:
+            if -2 in tensor.shape:
+                raise Refusal(f"a program in a graph needs known ranks, and that of {self.path(len(found))} is unknown")
+            found.append(spec_of(tensor, True))
+        return found
+
+    def path(self, tensor: int) -> str:
+        """Where in the call a tensor stands."""
+        path = self.tensors[tensor].path[1:]
+        return ".".join(str(part if isinstance(part, str) or part >= 0 else -1 - part) for part in path)
+
+    def with_tensors(self, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any]:
+        """Positional and keyword arguments with these tensors."""
+
+        def filled(value: Any) -> Any:
+            if isinstance(value, _Place):
+                return tensors[value.number]
+            if isinstance(value, list):
+                is_list = any(part.path[-1] < 0 for part in self._parts(value))
+                return [filled(item) for item in value] if is_list else tuple(filled(item) for item in value)
+            if isinstance(value, dict):
+                return {key: filled(item) for key, item in value.items()}
+            return value
+
+        args, kwargs = self._known
+        return tuple(filled(item) for item in args), {key: filled(item) for key, item in kwargs.items()}
+
+    def _parts(self, items: list[Any]) -> Iterator[GraphTensor]:
+        return (self.tensors[item.number] for item in items if isinstance(item, _Place))
+
+
+class _Place:
+    """Stands for a tensor among the arguments."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"tensor {self.number}"

@@ -1,0 +1,41 @@
+"""What a program in a graph refuses before and after it is captured."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from bridge.programs.tape import Refusal
+
+_HOOKS = (
+    "_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks"
+)  # fmt: skip
+
+
+def refuse_hooks(function: Callable[..., Any]) -> None:
+    if not isinstance(function, torch.nn.Module):
+        return
+    owners = [*function.named_modules(), *function.named_parameters()]
+    for name, owner in owners:
+        for kind in _HOOKS:
+            if getattr(owner, kind, None):
+                where = f"{type(function).__name__}.{name}".rstrip(".")
+                raise Refusal(f"{where} has {kind.strip('_').replace('_', ' ')}, which run in PyNative mode only")
+
+
+class no_python_draws:
+    """Refuses what would be drawn once, while the module is captured, and never again."""
+
+    def __enter__(self) -> None:
+        self._before = self._states()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None and self._states() != self._before:
+            raise Refusal("the program draws numbers in Python (`random`, `numpy.random`), which a graph would repeat")
+
+    def _states(self) -> Any:
+        return random.getstate(), repr(np.random.get_state())

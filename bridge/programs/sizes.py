@@ -1,0 +1,177 @@
+"""Programs of inputs with sizes that only the run tells: a family, with a program for each size.
+
+MindSpore compiles one graph. It asks for the shapes of a primitive's results at each launch whose sizes are new
+(bridge/primitive/graph_shapes.py). Then the program for these sizes is captured, or taken from the store, and
+ms_ext/programs/families.cpp is told of it. So what PyTorch does may follow from a size as it pleases, but for what the
+graph has fixed: which tensors there are, and of which ranks and dtypes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bridge.infer.shapes import STAND_INS, filled
+from bridge.infer.trial import Spec as InferredSpec
+from bridge.op import devices, dtypes
+from bridge.op.encoding import Text
+from bridge.op.table import SHARED
+from bridge.primitive import graph_shapes
+from bridge.programs.capture import Spec
+from bridge.programs.plan import Plan, ProgramFile
+from bridge.programs.tape import Refusal
+
+SUFFIX = " of all sizes"
+_FAMILY = "family "
+# What unknown sizes are taken to be while MindSpore compiles, two at a time: what differs then is unknown in the
+# results. The larger ones are for networks that make images smaller.
+_STAND_INS = (STAND_INS, (64, 96), (224, 256))
+
+Shape = tuple[int, ...]
+PlanFor = Callable[[list[Spec]], Plan]
+
+
+def is_family(program: ProgramFile) -> bool:
+    """Whether it stands for programs of all sizes."""
+    return program.path.startswith(_FAMILY)
+
+
+def for_all_sizes(specs: Sequence[Spec], plan_for: PlanFor) -> Plan:
+    """A plan whose programs are families.
+
+    Args:
+        specs: those of the inputs, with -1 for an unknown size.
+        plan_for: makes the plan for inputs of known sizes.
+
+    Raises:
+        Refusal: which tensors there are, or their ranks, follows from an unknown size.
+        Exception: what the function raises at all sizes that were tried.
+    """
+    family = _Family(list(specs), plan_for)
+    _families.append(family)
+    return family.plan
+
+
+class _Family:
+    """The programs of one function for inputs of all sizes.
+
+    Attributes:
+        plan: what all of them have in common, with -1 for what is unknown.
+    """
+
+    def __init__(self, specs: list[Spec], plan_for: PlanFor) -> None:
+        self._specs = specs
+        self._plan_for = plan_for
+        self._unknown = [i for i, spec in enumerate(specs) if -1 in spec.shape]
+        self._plans: dict[tuple[Shape, ...], Plan] = {}
+        first, second = self._tried()
+        number = len(_families)
+        forward = _common(first.forward, second.forward, f"{_FAMILY}{number} forward")
+        backward = None
+        if first.backward is not None and second.backward is not None:
+            backward = _common(first.backward, second.backward, f"{_FAMILY}{number} backward")
+        self.plan = replace(first, forward=forward, backward=backward)
+        self._check(second)
+
+    def _tried(self) -> tuple[Plan, Plan]:
+        errors: list[Exception] = []
+        for sizes in _STAND_INS:
+            try:
+                first, second = (
+                    self._at([filled(self._specs[i].shape, size) for i in self._unknown]) for size in sizes
+                )
+            except Exception as error:
+                errors.append(error)
+            else:
+                return first, second
+        raise errors[0]
+
+    def _at(self, shapes: Sequence[Shape]) -> Plan:
+        """The plan for these shapes of the inputs that have unknown sizes."""
+        key = tuple(shapes)
+        if key not in self._plans:
+            specs = list(self._specs)
+            for position, shape in zip(self._unknown, shapes, strict=True):
+                specs[position] = replace(specs[position], shape=shape)
+            self._plans[key] = self._plan_for(specs)
+        return self._plans[key]
+
+    def _check(self, plan: Plan) -> None:
+        """Refuse a plan that does not fit into the graph."""
+        own = self.plan
+        fits = (own.results, own.tree, own.sources, own.gradients, own.written) == (
+            plan.results, plan.tree, plan.sources, plan.gradients, plan.written
+        ) and (own.backward is None) == (plan.backward is None)  # fmt: skip
+        for known, other in ((own.forward, plan.forward), (own.backward, plan.backward)):
+            fits = fits and (known is None or other is None or _fits(known, other))
+        if not fits:
+            raise Refusal(
+                "which tensors pass through the program, or their ranks, follows from a size that is unknown, and a "
+                "graph is compiled for all sizes: give that dimension a known size"
+            )
+
+    def program(self, kind: str, inputs: Sequence[Shape]) -> ProgramFile:
+        """The program for inputs of these shapes, in the order of its groups."""
+        family = self.plan.forward if kind == "forward" else self.plan.backward
+        assert family is not None
+        order = [position for group in family.groups for position in group]
+        by_position = dict(zip(order, inputs, strict=True))
+        if kind == "backward":  # which takes all inputs of unknown sizes too
+            sources = [tuple(source) for source in self.plan.sources]
+            by_position = {i: by_position[sources.index(("input", i))] for i in self._unknown}
+        plan = self._at([by_position[i] for i in self._unknown])
+        self._check(plan)
+        program = plan.forward if kind == "forward" else plan.backward
+        assert program is not None
+        return program
+
+
+_families: list[_Family] = []
+
+
+def _common(first: ProgramFile, second: ProgramFile, path: str) -> ProgramFile:
+    if [len(shape) for shape, _ in first.results] != [len(shape) for shape, _ in second.results]:
+        return replace(first, path=path)  # which _check refuses
+    results: list[Any] = [
+        (tuple(a if a == b else -1 for a, b in zip(one, other, strict=True)), dtype)
+        for (one, dtype), (other, _) in zip(first.results, second.results, strict=True)
+    ]
+    return replace(first, path=path, results=results, changes=first.changes or second.changes)
+
+
+def _fits(family: ProgramFile, program: ProgramFile) -> bool:
+    def same(shapes: Any) -> bool:
+        known, own = shapes
+        return len(known[0]) == len(own[0]) and known[1] == own[1] and all(
+            a in (-1, b) for a, b in zip(known[0], own[0], strict=True)
+        )  # fmt: skip
+
+    return (
+        family.groups == program.groups
+        and family.dtypes == program.dtypes
+        and len(family.results) == len(program.results)
+        and all(map(same, zip(family.results, program.results, strict=True)))
+    )
+
+
+def _infer(text: str, inputs: tuple[InferredSpec, ...]) -> tuple[InferredSpec, ...]:
+    """The shapes of a family's results. What launches it is told of the program for these inputs."""
+    path = Text(text).values[0]
+    _, number, kind = path.split(" ")
+    family = _families[int(number)]
+    shapes = [shape for shape, _ in inputs]
+    if any(size < 0 for shape in shapes for size in shape):
+        program = family.plan.forward if kind == "forward" else family.plan.backward
+        assert program is not None
+    else:
+        program = family.program(kind, shapes)
+        key = ";".join(",".join(map(str, shape)) for shape in shapes)
+        add = devices.load(SHARED["CPU"]).ms_ext_add_program
+        add.argtypes, add.restype = [ctypes.c_char_p] * 3, None
+        add(path.encode(), key.encode(), program.path.encode())
+    return tuple((tuple(shape) or (1,), dtypes.TORCH_DTYPES[dtype]) for shape, dtype in program.results)
+
+
+graph_shapes.further[SUFFIX] = _infer

@@ -1,0 +1,209 @@
+"""bridge.fuse: own code that calls the bridge has the same bits as one operator, in both modes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from mindspore import nn, ops
+
+import bridge
+from bridge import aten
+
+
+@pytest.fixture(params=["PyNative", "graph"])
+def mode(request: pytest.FixtureRequest) -> Iterator[str]:
+    before = ms.get_context("mode")
+    ms.set_context(mode=ms.GRAPH_MODE if request.param == "graph" else ms.PYNATIVE_MODE)
+    yield request.param
+    ms.set_context(mode=before)
+
+
+def numbers(*shape: int) -> ms.Tensor:
+    return ms.Tensor(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+
+
+def equal(a: ms.Tensor, b: ms.Tensor) -> bool:
+    return a.asnumpy().tobytes() == b.asnumpy().tobytes()
+
+
+class Line(nn.Cell):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = ms.Parameter(numbers(size, size), name="weight")
+        self.bias = ms.Parameter(numbers(size), name="bias")
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return aten.linear(x, self.weight, self.bias)
+
+
+class Block(nn.Cell):
+    """Cells in Cells, a list of them, a constant tensor, a helper method, and a PyTorch module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = Line(4)
+        self.more = nn.CellList([Line(4), Line(4)])
+        self.scale = ms.Tensor([1.0, 2.0, 3.0, 4.0], ms.float32)
+        self.power = 2
+
+    def activated(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return aten.gelu(x)
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        x = self.activated(self.first(x))
+        for line in self.more:
+            x = aten.add(line(x), x, alpha=2)
+        x = aten.mul(aten.softmax(x, -1, dtype=ms.float64), self.scale)
+        return aten.pow(x, self.power), aten.topk(x, 2)[1]
+
+
+class Network(nn.Cell):
+    def __init__(self, block: nn.Cell) -> None:
+        super().__init__()
+        self.block = block
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        values, _ = self.block(x)
+        return values.sum()
+
+
+def test_a_cell_has_the_same_bits(mode: str) -> None:
+    block = Block()
+    twin = copy.deepcopy(block)
+    fused = bridge.fuse(block)
+    x = numbers(3, 4)
+    for own, expected in zip(fused(x), twin(x), strict=True):
+        assert equal(own, expected)
+    assert [p.shape for p in fused.trainable_params()] == [p.shape for p in twin.trainable_params()]
+
+    def gradients(cell: nn.Cell) -> Any:
+        return ms.grad(Network(cell), 0, cell.trainable_params())(x)
+
+    (of_x, of_weights), (expected_x, expected_weights) = gradients(fused), gradients(twin)
+    assert equal(of_x, expected_x)
+    assert all(map(equal, of_weights, expected_weights))
+
+
+def test_a_parameter_that_changes_is_seen(mode: str) -> None:
+    line = Line(2)
+    fused = bridge.fuse(line)
+    fused(numbers(1, 2))
+    line.weight.set_data(ms.Tensor(np.zeros((2, 2), np.float32)))
+    line.bias.set_data(ms.Tensor(np.array([5, 6], np.float32)))
+    assert fused(numbers(1, 2)).asnumpy().tolist() == [[5, 6]]
+
+
+SHIFT = ms.Parameter(np.array([1.0, 2.0], np.float32), name="shift")
+
+
+def helper(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+    return aten.add(x, SHIFT)
+
+
+def test_a_function_may_see_parameters_and_call_others(mode: str) -> None:
+    factor = ms.Tensor([3.0, 4.0], ms.float32)
+
+    def scaled(x, times=1.0):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return aten.mul(helper(x), factor) * times + aten.ones([2])
+
+    fused: Any = bridge.fuse(scaled)
+    x = numbers(3, 2)
+    assert equal(fused(x, times=2.0), scaled(x, 2.0))
+    assert [p.name for p in fused.weights] == ["shift"]
+
+    def total(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return fused(x).sum()
+
+    gradient = ms.grad(total, None, fused.weights)(x)
+    assert gradient[0].asnumpy().tolist() == [9, 12]
+
+
+class WithModule(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm = bridge.cell(torch.nn.BatchNorm1d(4))
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return aten.relu(self.norm(aten.mul(x, 2)))
+
+
+def test_a_module_inside_is_part_of_it_and_its_buffers_change(mode: str) -> None:
+    own, reference = WithModule(), WithModule()
+    fused = bridge.fuse(own)
+    for cell in (fused, reference):
+        cell.set_train()
+    x = numbers(3, 4)
+    for _ in range(2):
+        assert equal(fused(x), reference(x))
+    fused.set_train(False)
+    reference.set_train(False)
+    assert equal(fused(x), reference(x))
+    names = {p.name: p for p in reference.get_parameters()}
+    buffers = [p for p in own.get_parameters() if "running" in p.name]
+    assert len(buffers) == 2 and all(equal(p, names[p.name]) for p in buffers)
+
+
+def test_draws_are_the_same(mode: str) -> None:
+    def dropped(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return aten.dropout(x, 0.5, True)
+
+    x = numbers(4, 4)
+    bridge.manual_seed(1)
+    expected = dropped(x)
+    bridge.manual_seed(1)
+    fused: Any = bridge.fuse(dropped)
+    assert equal(fused(x), expected)
+
+
+class CallsMindSpore(nn.Cell):
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        y = aten.relu(x)
+        return ops.softmax(y, -1)
+
+
+class MixesMindSpore(nn.Cell):
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return aten.add(x, ops.ones((2, 2)))
+
+
+class GivesMindSpore(nn.Cell):
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return ops.ones((2, 2))
+
+
+REFUSALS = [
+    (CallsMindSpore, ["bridge.fuse takes the bridge's operators only", "return ops.softmax(y, -1)", "test_fuse.py"]),
+    (MixesMindSpore, ["inside bridge.fuse all tensors are PyTorch's", "(2, 2)"]),
+    (GivesMindSpore, ["gives a tensor that is MindSpore's"]),
+]
+
+
+@pytest.mark.parametrize("make, words", REFUSALS)
+def test_what_is_mindspores_is_refused_with_its_line(mode: str, make: Any, words: list[str]) -> None:
+    x = numbers(2, 2)
+    with pytest.raises((RuntimeError, TypeError)) as caught:
+        bridge.fuse(make())(x)
+    for word in words:
+        assert word in str(caught.value)
+    assert equal(bridge.fuse(Line(2))(x), Line(2)(x))
+
+
+def test_what_cannot_be_fused_is_refused() -> None:
+    with pytest.raises(TypeError, match="not int"):
+        bridge.fuse(3)
+    line = Line(2)
+    line.register_forward_hook(lambda *_: None)
+    with pytest.raises(RuntimeError, match="Line has hooks"):
+        bridge.fuse(line)
+
+
+def test_outside_a_tensor_of_pytorchs_is_refused_as_before() -> None:
+    with pytest.raises(TypeError, match=r"torch\.Tensor"):
+        aten.relu(torch.ones(2))

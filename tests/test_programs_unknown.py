@@ -1,0 +1,201 @@
+"""Programs in graphs whose inputs have sizes that only the run tells: one compilation, PyTorch's bits at every size."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import bridge
+from bridge.op import devices
+from bridge.programs import graph
+
+
+@pytest.fixture(autouse=True)
+def graph_mode(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("BRIDGE_CACHE", str(tmp_path))
+    mode = ms.get_context("mode")
+    ms.set_context(mode=ms.GRAPH_MODE)
+    yield
+    ms.set_context(mode=mode)
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A name for each program that MindSpore's compiler has asked for."""
+    found: list[str] = []
+    plan = graph.GraphProgram._plan_in_graph
+
+    def counted(self: Any, *arguments: Any) -> Any:
+        found.append(self.name)
+        return plan(self, *arguments)
+
+    monkeypatch.setattr(graph.GraphProgram, "_plan_in_graph", counted)
+    return found
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 12), nn.GELU(), nn.Dropout(0.3), nn.Linear(12, 3))
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(2), nn.Flatten(),
+        nn.Linear(32, 5),
+    )  # fmt: skip
+
+
+class GPT(nn.Module):
+    """One layer; the positions and the mask follow from the length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(11, 8), nn.Embedding(64, 8)
+        self.norm, self.qkv, self.out = nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(8, 11)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        batch, length = tokens.shape
+        x = self.words(tokens) + self.places(torch.arange(length, device=tokens.device))
+        q, k, v = self.qkv(self.norm(x)).view(batch, length, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        mask = torch.full((length, length), float("-inf"), device=x.device).triu(1)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
+        return self.out(x + mixed)
+
+
+class Mean(nn.Module):
+    """A result and a gradient that do not show the size, which both follow from."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean()
+
+
+class Branches(nn.Module):
+    """What PyTorch does follows from the size."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * 2 if x.shape[0] > 3 else x.flip(0) * 3
+        return y.tanh() * x.shape[0]
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+
+
+def tokens(*shape: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(0).integers(0, 11, shape))
+
+
+MODULES: list[tuple[Callable[[], nn.Module], list[int | None], list[torch.Tensor]]] = [
+    (mlp, [None, 6], [numbers(4, 6), numbers(1, 6), numbers(9, 6)]),
+    (cnn, [None, 3, None, None], [numbers(2, 3, 8, 8), numbers(3, 3, 10, 8), numbers(1, 3, 9, 9)]),
+    (GPT, [None, None], [tokens(2, 5), tokens(3, 7), tokens(1, 1)]),
+    (Mean, [None, 3], [numbers(2, 3), numbers(5, 3)]),
+    (Branches, [None], [numbers(5), numbers(2)]),
+]
+
+
+def assert_equal(own: ms.Tensor, expected: torch.Tensor) -> None:
+    assert own.asnumpy().shape == tuple(expected.shape)
+    assert own.asnumpy().tobytes() == expected.detach().cpu().numpy().tobytes()
+
+
+@pytest.mark.parametrize("make, shape, inputs", MODULES)
+def test_one_compilation_serves_all_sizes(
+    make: Callable[[], nn.Module], shape: list[int | None], inputs: list[torch.Tensor], compilations: list[str]
+) -> None:
+    torch.manual_seed(0)
+    device = devices.torch_name(devices.target())
+    module = make()
+    reference = copy.deepcopy(module).to(device)
+    cell: Any = bridge.cell(module)
+    cell.set_train()
+
+    class Step(ms.nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = cell
+            self.weights = ms.ParameterTuple(cell.trainable_params())
+            self.grad = ms.grad(self.net, 0 if inputs[0].is_floating_point() else None, self.weights)
+
+        def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return self.grad(x)
+
+    step = Step()
+    dtype = ms.float32 if inputs[0].is_floating_point() else ms.int64
+    for compiled in (cell, step):
+        compiled.set_inputs(ms.Tensor(shape=shape, dtype=dtype))
+    for x in inputs:
+        own = ms.Tensor(x.numpy())
+        moved = x.to(device).requires_grad_(x.is_floating_point())
+        torch.manual_seed(1)
+        result = reference(moved)
+        bridge.manual_seed(1)
+        assert_equal(cell(own), result)
+        torch.manual_seed(2)
+        result = reference(moved)
+        asked = [*([moved] if moved.requires_grad else []), *reference.parameters()]
+        expected = torch.autograd.grad(result.sum(), asked)
+        bridge.manual_seed(2)
+        found = step(own)
+        flat = [tensor for part in (found if isinstance(found, tuple) else (found,)) for tensor in _flat(part)]
+        for tensor, gradient in zip(flat, expected, strict=True):
+            assert_equal(tensor, gradient)
+    for parameter, tensor in zip(cell.program.state.parameters.values(), _state(reference), strict=True):
+        assert_equal(parameter, tensor)
+    assert len(compilations) == 2
+
+
+def _flat(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (tuple, list)) else [value]
+
+
+def _state(module: nn.Module) -> list[torch.Tensor]:
+    return [*module.parameters(), *module.buffers()]
+
+
+class Chunks(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return x.split(4)
+
+
+def test_a_number_of_results_that_follows_from_a_size_is_refused() -> None:
+    cell: Any = bridge.cell(Chunks())
+    cell.set_inputs(ms.Tensor(shape=[None], dtype=ms.float32))
+    with pytest.raises(RuntimeError, match="follows from a size that is unknown"):
+        cell(ms.Tensor(np.ones(8, np.float32)))
+
+
+class SavesOthers(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.tanh() if x.shape[0] > 3 else x
+
+
+def test_a_size_whose_program_does_not_fit_is_refused_when_it_is_met() -> None:
+    cell: Any = bridge.cell(SavesOthers())
+    cell.set_inputs(ms.Tensor(shape=[None], dtype=ms.float32))
+    assert_equal(cell(ms.Tensor(numbers(5).numpy())), numbers(5).tanh())
+    with pytest.raises(RuntimeError, match=r"SavesOthers::forward of all sizes.*follows from a size that is unknown"):
+        cell(ms.Tensor(numbers(2).numpy())).asnumpy()
+
+
+class Fails(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(-1, 4) * 2
+
+
+def test_an_error_at_a_size_is_pytorchs() -> None:
+    cell: Any = bridge.cell(Fails())
+    cell.set_inputs(ms.Tensor(shape=[None], dtype=ms.float32))
+    assert cell(ms.Tensor(np.ones(8, np.float32))).shape == (2, 4)
+    with pytest.raises(RuntimeError, match=r"shape '\[-1, 4\]' is invalid for input of size 7"):
+        cell(ms.Tensor(np.ones(7, np.float32))).asnumpy()
+    # MindSpore does not run a graph again whose inference has failed; others it does.
+    other: Any = bridge.cell(Fails())
+    assert other(ms.Tensor(np.ones(4, np.float32))).shape == (1, 4)
