@@ -224,25 +224,16 @@ def planned_in_graph(bound: Bound, wants_cpu: bool, graph_call: Any, product: An
         raise
 
 
-class _Planned:
-    """A bound call as a primitive, on tensors."""
-
-    def __init__(self, bound: Bound, device: str) -> None:
-        self.primitive = ATen(bound.schema.name, bound.text, device)
-        self.arranger = _arranger(bound)
-
-    def __call__(self, tensors: list[Any]) -> Any:
-        results = launch(self.primitive, tensors)
-        return self.arranger(results) if self.arranger else results
-
-
 def prepared(bound: Bound, device: str) -> Callable[[list[Any]], Any]:
     """What makes a bound call in PyNative mode, on tensors that it is given."""
     if data_dependent.sometimes(bound.schema):
         return _Undecided(bound, device)
     if bound.schema.shim is None:
         return lambda tensors: in_pytorch.call(Bound(bound.schema, tensors, bound.text, True), device)
-    return _Planned(bound, device)
+    primitive, arranger = ATen(bound.schema.name, bound.text, device), _arranger(bound)
+    if arranger is None:
+        return functools.partial(launch, primitive)
+    return lambda tensors: arranger(launch(primitive, tensors))
 
 
 def argument_key(values: Any, tensors: list[Any]) -> Any:

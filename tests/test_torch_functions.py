@@ -18,8 +18,10 @@ import torch
 import torch.nn.functional as torch_functional
 from mindspore import nn
 
+import bridge
 from bridge import aten
 from bridge import torch as T
+from bridge.op import devices
 from bridge.torch.elsewhere import Elsewhere
 from bridge.torch.nn import functional as F
 from shared import data
@@ -108,17 +110,27 @@ FUNCTIONS = [
 ]  # fmt: skip
 
 
-def on_pytorch(function: Callable[..., Any], x: np.ndarray = X) -> tuple[np.ndarray, np.ndarray]:
+def place() -> str:
+    return devices.torch_name(devices.target())
+
+
+def in_pytorch(x: np.ndarray) -> torch.Tensor:
+    """The array on MindSpore's device."""
+    return torch.from_numpy(x).to(place())
+
+
+def on_pytorch(function: Callable[..., Any]) -> tuple[torch.Tensor, torch.Tensor]:
     """The result of one of the above in PyTorch, and its gradient."""
     T.manual_seed(0)
-    given = torch.from_numpy(x).requires_grad_()
-    result = function(torch, torch_functional, given)
+    given = in_pytorch(X).requires_grad_()
+    with torch.device(place()):
+        result = function(torch, torch_functional, given)
     (gradient,) = torch.autograd.grad(result, given, torch.ones_like(result))
-    return result.detach().numpy(), gradient.numpy()
+    return result, gradient
 
 
-def same(found: ms.Tensor, wanted: np.ndarray) -> None:
-    np.testing.assert_array_equal(found.asnumpy(), wanted, strict=True)
+def same(found: ms.Tensor, wanted: torch.Tensor) -> None:
+    np.testing.assert_array_equal(found.asnumpy(), wanted.detach().cpu().numpy(), strict=True)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
@@ -159,10 +171,10 @@ class Block(nn.Cell):
 def test_in_a_cell(graph: bool) -> None:
     net = Block()
     if graph:
-        net.construct = ms.jit(net.construct)
-    y = torch_functional.linear(torch.from_numpy(X).relu().view(2, -1), torch.from_numpy(data(6, 192, seed=1)))
+        net.construct = ms.jit(net.construct)  # type: ignore[method-assign]
+    y = torch_functional.linear(in_pytorch(X).relu().view(2, -1), in_pytorch(data(6, 192, seed=1)))
     y = torch_functional.layer_norm(y, (6,))
-    same(net(ms.Tensor(X)), y.masked_fill(y < 0, 0.5).double().numpy())
+    same(net(ms.Tensor(X)), y.masked_fill(y < 0, 0.5).double())
 
 
 @pytest.mark.parametrize(
@@ -175,21 +187,19 @@ def test_methods_of_tensors(name: str) -> None:
         "repeat": (2, 1),
     }  # fmt: skip
     given = arguments.get(name, ())
-    wanted = getattr(torch.from_numpy(x), name)(
-        *(torch.from_numpy(v) if isinstance(v, np.ndarray) else v for v in given)
-    )
+    wanted = getattr(in_pytorch(x), name)(*(in_pytorch(v) if isinstance(v, np.ndarray) else v for v in given))
     found = getattr(T, name)(ms.Tensor(x), *(ms.Tensor(v) if isinstance(v, np.ndarray) else v for v in given))
     if name == "size":
         assert found == tuple(wanted)
     else:
-        same(found, wanted.numpy())
+        same(found, wanted)
 
 
 def test_names_of_results() -> None:
     x = ms.Tensor(X)
     values, _ = T.max(x, dim=1)
-    same(T.max(x, dim=1).values, values.asnumpy())
-    same(T.sort(x, dim=0).indices, torch.from_numpy(X).sort(dim=0).indices.numpy())
+    same(T.max(x, dim=1).values, in_pytorch(values.asnumpy()))
+    same(T.sort(x, dim=0).indices, in_pytorch(X).sort(dim=0).indices)
     assert T.max(x).shape == ()
 
 
@@ -208,10 +218,10 @@ def test_shapes_that_the_data_decides(mode: Callable[..., Any]) -> None:
 
     x = np.array([1.0, 0.0, 1.0], np.float32)
     where, (values, counts) = mode(call)(ms.Tensor(x))
-    wanted, wanted_counts = torch.unique(torch.from_numpy(x), return_counts=True)
-    same(where, torch.nonzero(torch.from_numpy(x)).numpy())
-    same(values, wanted.numpy())
-    same(counts, wanted_counts.numpy())
+    wanted, wanted_counts = torch.unique(in_pytorch(x), return_counts=True)
+    same(where, torch.nonzero(in_pytorch(x)))
+    same(values, wanted)
+    same(counts, wanted_counts)
 
 
 def test_shapes_in_a_graph_are_constants() -> None:
@@ -228,10 +238,36 @@ def test_unknown_shapes_in_a_graph() -> None:
             return T.tanh(T.flatten(x, 1))
 
     net = Net()
-    net.construct = ms.jit(net.construct)
+    net.construct = ms.jit(net.construct)  # type: ignore[method-assign]
     net.set_inputs(ms.Tensor(shape=[None, 3, 8, 8], dtype=ms.float32))
     for rows in (2, 1):
-        same(net(ms.Tensor(X[:rows])), torch.from_numpy(X[:rows]).flatten(1).tanh().numpy())
+        same(net(ms.Tensor(X[:rows])), in_pytorch(X[:rows]).flatten(1).tanh())
+
+
+def test_unknown_shapes_of_python() -> None:
+    class Net(nn.Cell):
+        def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return F.normalize(F.relu(x), dim=1)
+
+    net = Net()
+    net.construct = ms.jit(net.construct)  # type: ignore[method-assign]
+    net.set_inputs(ms.Tensor(shape=[None, 3, 8, 8], dtype=ms.float32))
+    for rows in (2, 1):
+        same(net(ms.Tensor(X[:rows])), torch_functional.normalize(in_pytorch(X[:rows]).relu(), dim=1))
+
+
+def test_inside_a_fused_program(mode: Callable[..., Any]) -> None:
+    def block(x: Any) -> Any:
+        return F.softmax(T.to(T.add(x, 1), ms.float64), dim=1), T.max(x, 1).values
+
+    fused = bridge.fuse(block)
+
+    def call(x: ms.Tensor) -> Any:
+        return fused(x)
+
+    found = mode(call)(ms.Tensor(X))
+    same(found[0], torch_functional.softmax((in_pytorch(X) + 1).double(), dim=1))
+    same(found[1], in_pytorch(X).max(1).values)
 
 
 @pytest.mark.parametrize("dtype", [ms.float64, torch.float64, T.double], ids=["MindSpore's", "PyTorch's", "T's"])
@@ -258,10 +294,12 @@ def test_random_numbers() -> None:
     T.manual_seed(3)
     found = T.randn(2, 3), T.normal(0.0, 1.0, (4,)), T.randperm(5)
     torch.manual_seed(3)
-    for one, other in zip(found, (torch.randn(2, 3), torch.normal(0.0, 1.0, (4,)), torch.randperm(5)), strict=True):
-        same(one, other.numpy())
-    drawn = T.rand(3, generator=torch.Generator().manual_seed(5))
-    same(drawn, torch.rand(3, generator=torch.Generator().manual_seed(5)).numpy())
+    with torch.device(place()):
+        wanted = torch.randn(2, 3), torch.normal(0.0, 1.0, (4,)), torch.randperm(5)
+    for one, other in zip(found, wanted, strict=True):
+        same(one, other)
+    drawn = T.rand(3, generator=torch.Generator(place()).manual_seed(5))
+    same(drawn, torch.rand(3, generator=torch.Generator(place()).manual_seed(5), device=place()))
 
 
 def test_a_number_in_a_tensor_keeps_its_gradient(mode: Callable[..., Any]) -> None:
@@ -292,8 +330,8 @@ ERRORS = [
 
 @pytest.mark.parametrize("call", ERRORS, ids=range(len(ERRORS)))
 def test_errors_are_pytorchs(call: Callable[..., Any]) -> None:
-    with pytest.raises(Exception) as wanted:  # whichever PyTorch raises
-        call(torch, torch_functional, torch.from_numpy(X))
+    with pytest.raises(Exception) as wanted, torch.device(place()):  # whichever PyTorch raises
+        call(torch, torch_functional, in_pytorch(X))
     with pytest.raises(wanted.type) as found:
         call(T, F, ms.Tensor(X))
     assert found.type is wanted.type
@@ -330,7 +368,7 @@ def test_what_mindspore_has_elsewhere(call: Callable[..., Any], kind: type[Excep
 
 
 def test_what_says_what_is_so_anyway() -> None:
-    assert T.zeros(2, device="cpu", requires_grad=False, layout=torch.strided, out=None).shape == (2,)
+    assert T.zeros(2, device=place(), requires_grad=False, layout=torch.strided, out=None).shape == (2,)
 
 
 def test_elsewhere_in_a_graph() -> None:
@@ -361,8 +399,8 @@ def test_documentation() -> None:
 
 def test_copies() -> None:
     assert copy.deepcopy(F.relu) is F.relu
-    same(pickle.loads(pickle.dumps(F.relu))(ms.Tensor(X)), F.relu(ms.Tensor(X)).asnumpy())
-    same(pickle.loads(pickle.dumps(T.add))(ms.Tensor(X), 1), X + 1)
+    same(pickle.loads(pickle.dumps(F.relu))(ms.Tensor(X)), in_pytorch(X).relu())
+    same(pickle.loads(pickle.dumps(T.add))(ms.Tensor(X), 1), in_pytorch(X) + 1)
 
 
 def test_mixed_precision() -> None:

@@ -19,6 +19,7 @@ import torch
 
 from bridge import _mindspore
 from bridge._start import start_on
+from bridge.call import in_program
 from bridge.call.arguments import Bound
 from bridge.op import devices, dtypes
 from bridge.operator import Operator, argument_key, planned_in_graph, prepared
@@ -62,6 +63,7 @@ class Function(_mindspore.CompiledAsMethod):
         # `max(x, 0).values`: the tuple with names that PyTorch returns.
         self._named = getattr(torch.return_types, getattr(function, "__name__", ""), None)
         self._plans: dict[Any, _Plan] = {}
+        self._latest: dict[Any, _Plan] = {}  # by what is cheaper to find: a shape or dtype of MindSpore's hashes slowly
         _all.add(self)
         self.__wrapped__ = function  # for inspect.signature
 
@@ -70,6 +72,7 @@ class Function(_mindspore.CompiledAsMethod):
         """Have all functions forget their plans, because what these follow from has changed."""
         for function in _all:
             function._plans.clear()
+            function._latest.clear()
             if function.operator is not None:
                 function.operator.forget()
 
@@ -85,36 +88,46 @@ class Function(_mindspore.CompiledAsMethod):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if kwargs and not keywords.TRANSLATED.isdisjoint(kwargs):
             kwargs = keywords.translated(self.__name__, kwargs, self.operator)
-        if self.operator is None:
-            return self._traced(args, kwargs)
+        if in_program.is_inside():
+            return self._call_in_program(args, kwargs)
         try:
-            results = self.operator(*args, **kwargs)
-        except Exception as error:
-            return self._after(error, args, kwargs)
-        return results if self._named is None or type(results) is not tuple else self._named(results)
-
-    def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        tensors: list[Any] = []
-        try:
+            if self.operator is not None:
+                results = self.operator(*args, **kwargs)
+                return results if self._named is None or type(results) is not tuple else self._named(results)
+            tensors: list[Any] = []
+            form = argument_key(args, tensors)
             if kwargs:
-                form = argument_key(args, tensors), tuple(kwargs), argument_key(kwargs.values(), tensors)
-            else:
-                form = argument_key(args, tensors)
-            key = form, *[x.shape for x in tensors]
-            plan = self._plans.get(key)
-        except TypeError:  # an argument that cannot be hashed
-            return self.program(*args, **kwargs)
-        # Not in the key: to hash a dtype of MindSpore's takes as long as everything else here.
-        given = [x.dtype for x in tensors]
-        if plan is None or plan.dtypes != given:
-            plan = _Plan(given, self._call_of(args, kwargs))
-            keep(self._plans, key, plan)
-        if plan.call is None:
-            return self.program(*args, **kwargs)
-        try:
-            return plan.call(tensors)
+                form = form, tuple(kwargs), argument_key(kwargs.values(), tensors)
+            specs = [part for x in tensors for part in (x.shape, x.dtype)]
+            plan = self._latest.get(form)
+            if plan is None or plan.specs != specs:
+                plan = self._plan(form, specs, args, kwargs)
+            if plan.call is not None:
+                return plan.call(tensors)
         except Exception as error:
             return self._after(error, args, kwargs)
+        return self.program(*args, **kwargs)
+
+    def _call_in_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call inside a fused program, whose tensors are PyTorch's."""
+        given = tree.arguments(args, kwargs)
+        if given.tensors:
+            raise TypeError(
+                f"{self.__name__}: inside bridge.fuse all tensors are PyTorch's, and one of these is MindSpore's: a "
+                "MindSpore operator has made it, or it is no Parameter or attribute of the fused Cell"
+            )
+        args, kwargs = given.with_tensors([])
+        return _to_mindspore(self.function(*args, **kwargs))
+
+    def _plan(self, form: Any, specs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Plan:
+        """What these arguments come to, which is the latest of their form from here on."""
+        key = form, *specs
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = _Plan(specs, self._call_of(args, kwargs))
+            keep(self._plans, key, plan)
+        keep(self._latest, form, plan)
+        return plan
 
     def _call_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[list[Any]], Any] | None:
         """What these arguments come to, called with their tensors; None if only PyTorch can tell."""
@@ -128,22 +141,25 @@ class Function(_mindspore.CompiledAsMethod):
         try:
             return one_call(self.function, specs, arguments)
         except WritesArgument:
-            raise ValueError(
+            raise WritesArgument(
                 f"{self.__name__} would change its argument: leave out what asks for that (`inplace`, `max_norm`); "
                 "the function then returns a new tensor"
             ) from None
 
     def _after(self, refusal: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What PyTorch makes of arguments that an operator refused: its results, or its own error."""
+        if isinstance(refusal, WritesArgument):
+            raise refusal
         try:
             return self.program(*args, **kwargs)
         except Exception as error:
-            raise error from refusal
+            raise error from None
 
     @functools.cached_property
     def program(self) -> Program:
         """The function as PyTorch runs it."""
-        return Program(self.function, name=self.__name__)
+        on_gpu = devices.target() == "GPU"
+        return Program(_on_gpu(self.function) if on_gpu else self.function, name=self.__name__)
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self._graph_call(args, kwargs)
@@ -167,14 +183,25 @@ class Function(_mindspore.CompiledAsMethod):
             except Exception as error:
                 refusal = error
         marks = in_graph.Marks(args, kwargs)
-        if not marks.known:
-            raise refusal or RuntimeError(f"{self.__name__}: in graph mode it needs known shapes and constant numbers")
-        found = self.one_call(marks.specs, marks.with_tensors)
+        if refusal is not None and not marks.known:
+            raise refusal
+        found = self.one_call(marks.specs, marks.with_tensors) if marks.known else None
         if found is None or (found.op is not None and in_pytorch.without_kernel(found.op)):
             return self.program.graph.plan_in_graph([], args, kwargs)
         return in_graph.traced(
             found, marks.tensors, lambda bound: planned_in_graph(bound, False, self._graph_call, product, lines)
         )
+
+
+def _on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which makes its tensors on MindSpore's GPU."""
+
+    @functools.wraps(function)
+    def placed(*args: Any, **kwargs: Any) -> Any:
+        with torch.device(devices.torch_name("GPU")):
+            return function(*args, **kwargs)
+
+    return placed
 
 
 _all: weakref.WeakSet[Function] = weakref.WeakSet()
@@ -185,11 +212,11 @@ class _Plan:
     """What a function comes to in PyNative mode, with arguments of a form and tensors of some shapes.
 
     Args:
-        dtypes: those of the tensors.
+        specs: shape and dtype of each tensor, one after the other.
         call: takes the tensors; None if only PyTorch itself can tell.
     """
 
-    dtypes: list[Any]
+    specs: list[Any]
     call: Callable[[list[Any]], Any] | None
 
 

@@ -22,7 +22,7 @@ from bridge.op.schema import Schema, schema
 from bridge.op.table import table
 
 
-class WritesArgument(RuntimeError):
+class WritesArgument(ValueError):
     """The function changes one of its arguments."""
 
 
@@ -60,6 +60,16 @@ class OneCall:
     same: bool
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A call that PyTorch makes."""
+
+    op: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: Any
+
+
 class _Calls(TorchDispatchMode):
     """The calls that a function makes, with their results.
 
@@ -69,7 +79,7 @@ class _Calls(TorchDispatchMode):
 
     def __init__(self, given: Sequence[torch.Tensor]) -> None:
         super().__init__()
-        self.made: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
+        self.made: list[_Call] = []
         self._given = {tensor.untyped_storage()._cdata for tensor in given}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -80,7 +90,7 @@ class _Calls(TorchDispatchMode):
         itself = _without_views(results, flat([*args, *kwargs.values()]))
         if itself is not None:
             return itself
-        self.made.append((func, args, kwargs, results))
+        self.made.append(_Call(func, args, kwargs, results))
         return results
 
     def _refuse_writes(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -153,14 +163,13 @@ def one_call(
         return None
     if len(calls.made) > 1 or (not calls.made and not tensors):
         return None
-    made = flat(calls.made[0][3]) if calls.made else []
-    form = _form(returned, made, tensors)
+    made = calls.made[0] if calls.made else None
+    form = _form(returned, flat(made.results) if made else [], tensors)
     if form is None:
         return None
-    if not calls.made:
+    if made is None:
         return OneCall(None, None, len(tensors), (), form, False)
-    func, args, kwargs, results = calls.made[0]
-    return _bound(func, args, kwargs, results, tensors, form, returned)
+    return _bound(made, tensors, form, _same(returned, made.results))
 
 
 def _form(value: Any, made: list[torch.Tensor], given: list[torch.Tensor]) -> Any:
@@ -177,16 +186,8 @@ def _form(value: Any, made: list[torch.Tensor], given: list[torch.Tensor]) -> An
     return (None, value) if value is None or isinstance(value, (bool, int, float, complex, str, torch.dtype)) else None
 
 
-def _bound(
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    results: Any,
-    tensors: list[torch.Tensor],
-    form: Any,
-    returned: Any,
-) -> OneCall | None:
-    name = _name(func)
+def _bound(made: _Call, tensors: list[torch.Tensor], form: Any, same: bool) -> OneCall | None:
+    name = _name(made.op)
     if name is None or (data_dependent.always(schema(name)) and _has_numbers(form)):
         return None
     marks = {id(tensor): TensorMark() for tensor in tensors}
@@ -194,19 +195,17 @@ def _bound(
     def marked(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return marks[id(value)]
-        if isinstance(value, torch.device):
-            return None  # MindSpore's own
+        if isinstance(value, torch.device) and value.type == "meta":
+            return None  # that of the tensors
         return [marked(item) for item in value] if isinstance(value, (list, tuple)) else value
 
     try:
-        bound = Binder(schema(name), marked(args), {key: marked(value) for key, value in kwargs.items()}).bind()
+        bound = Binder(schema(name), marked(made.args), {key: marked(v) for key, v in made.kwargs.items()}).bind()
     except (KeyError, TypeError):  # it takes a tensor that the function made, or a number that PyTorch took for one
         return None
     order = list(marks.values())
     inputs = tuple(order.index(mark) for mark in bound.tensors)
-    return OneCall(
-        bound.schema, bound.text, len(tensors), inputs, form, returned is results or _same(returned, results)
-    )
+    return OneCall(bound.schema, bound.text, len(tensors), inputs, form, same)
 
 
 def _has_numbers(form: Any) -> bool:
@@ -218,8 +217,8 @@ def _has_numbers(form: Any) -> bool:
 
 
 def _same(returned: Any, results: Any) -> bool:
-    """Whether two values have the same tensors in the same containers."""
-    if isinstance(returned, torch.Tensor):
+    """Whether two values are the same, or tuples of the same tensors."""
+    if returned is results or isinstance(returned, torch.Tensor):
         return returned is results
     if type(returned) is not tuple or not isinstance(results, tuple) or len(returned) != len(results):
         return False
