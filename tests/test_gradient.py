@@ -311,6 +311,11 @@ def test_a_saved_tensor_that_was_written_to_is_no_gradient(which: str) -> None:
     np.testing.assert_array_equal(gradient.asnumpy(), torch.tensor(data(3)).exp())
 
 
+def test_a_gradient_that_pytorch_gives_no_memory_is_zero() -> None:
+    gradient = ms.grad(lambda x: aten.sgn(x))(ms.Tensor(data(3, 4)))
+    assert not gradient.asnumpy().any()
+
+
 def test_mixed_results_have_gradients() -> None:  # tensors and an int
     x = data(2, 3, 4)
 

@@ -501,6 +501,16 @@ def test_a_saved_tensor_that_was_written_to_is_no_gradient(which: str) -> None:
     ms.grad(lambda x: cell(x).sum(), 0, cell.trainable_params())(x)  # the next call works
 
 
+class Signs(Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sgn(x)
+
+
+def test_a_gradient_that_pytorch_gives_no_memory_is_zero() -> None:
+    gradient = ms.grad(bridge.cell(Signs()))(ms.Tensor(numbers(3, 4)))
+    assert not gradient.asnumpy().any()
+
+
 def test_draws_are_pytorchs_and_come_again_in_recompute() -> None:
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Dropout(0.5), torch.nn.Linear(6, 6))

@@ -116,8 +116,8 @@ class Function(_mindspore.CompiledAsMethod):
                 f"{self.__name__}: inside bridge.fuse all tensors are PyTorch's, and one of these is MindSpore's: a "
                 "MindSpore operator has made it, or it is no Parameter or attribute of the fused Cell"
             )
-        args, kwargs = given.with_tensors([])
-        return _to_mindspore(self.function(*args, **kwargs))
+        positional, named = given.with_tensors([])
+        return _to_mindspore(self.function(*positional, **named))
 
     def _plan(self, form: Any, specs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Plan:
         """What these arguments come to, which is the latest of their form from here on."""

@@ -11,7 +11,7 @@
 
 #include "denormals.h"
 #include "gradient/differentiable.h"
-#include "gradient/only_node.h"
+#include "gradient/few_nodes.h"
 #include "gradient/overload.h"
 #include "programs/torch_memory.h"
 
@@ -73,12 +73,10 @@ std::unique_ptr<RecordedCall> record(const Recorder &recorder, const TensorMemor
   return depends ? std::move(call) : nullptr;
 }
 
-void differentiate_recorded(const RecordedCall &call, const TensorMemory *result_gradients, const bool *wanted,
-                            TensorMemory *gradients) {
+void differentiate_call(const RecordedCall &call, const TensorMemory *result_gradients, const bool *wanted,
+                        TensorMemory *gradients) {
   const WithDenormals with_denormals;
-  auto given = tensors_on(result_gradients, call.results.size());
-  const auto node = only_node(call.inputs, wanted, call.results);
-  give(node ? apply(*node, std::move(given)) : differentiate(call.inputs, wanted, call.results, std::move(given)),
+  give(differentiate_recorded(call.inputs, wanted, call.results, tensors_on(result_gradients, call.results.size())),
        gradients);
 }
 
@@ -112,7 +110,7 @@ void ms_ext_written(const RecordedCall *call, size_t tensor) {
 
 void ms_ext_differentiate_call(const RecordedCall *call, const TensorMemory *result_gradients, const bool *wanted,
                                TensorMemory *gradients) {
-  ms_ext::labelled(call->label, [&] { ms_ext::differentiate_recorded(*call, result_gradients, wanted, gradients); });
+  ms_ext::labelled(call->label, [&] { ms_ext::differentiate_call(*call, result_gradients, wanted, gradients); });
 }
 
 void ms_ext_free_call(RecordedCall *call) { delete call; }

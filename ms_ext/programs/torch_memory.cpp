@@ -1,5 +1,6 @@
 #include "programs/torch_memory.h"
 
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <stdexcept>
@@ -70,6 +71,7 @@ at::Tensor plain(const at::Tensor &tensor) {
   if (tensor.layout() != c10::kStrided || tensor.is_quantized() || tensor.is_nested()) {
     throw std::runtime_error("MindSpore has no tensors like this one of PyTorch's: " + tensor.toString());
   }
+  if (tensor._is_zerotensor()) return at::zeros(tensor.sizes(), tensor.options());  // which has no memory
   return tensor.detach().resolve_conj().resolve_neg().contiguous();
 }
 

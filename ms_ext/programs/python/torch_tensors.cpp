@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "gradient/few_nodes.h"
 #include "programs/torch_memory.h"
 
 namespace {
@@ -87,8 +88,8 @@ bool ms_ext_torch_record(bool enabled) {
 bool ms_ext_differentiate(PyObject *const *inputs, const bool *wanted, size_t input_count, PyObject *const *outputs,
                           const TensorMemory *output_gradients, size_t output_count, TensorMemory *results) {
   try {
-    ms_ext::give(ms_ext::differentiate(unpacked(inputs, input_count), wanted, unpacked(outputs, output_count),
-                                       ms_ext::tensors_on(output_gradients, output_count)),
+    ms_ext::give(ms_ext::differentiate_recorded(unpacked(inputs, input_count), wanted, unpacked(outputs, output_count),
+                                                ms_ext::tensors_on(output_gradients, output_count)),
                  results);
     return true;
   } catch (...) {
