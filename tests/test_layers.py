@@ -323,3 +323,18 @@ def test_what_is_refused(call: Callable[[], Any], error: type[Exception], words:
 def test_dtypes_and_devices_are_mindspores() -> None:
     layer = tnn.Linear(3, 4, dtype=ms.float64, device=ms.get_context("device_target").lower().replace("gpu", "cuda"))
     assert layer.weight.dtype == ms.float64 and torch_view(layer.weight).dtype == torch.float64
+
+
+@pytest.mark.parametrize("make", [lambda: tnn.Linear(4, 5).weight, lambda: nn.Dense(4, 5).weight])
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [("kaiming_normal_", ()), ("xavier_uniform_", (2.0,)), ("trunc_normal_", (0.0, 0.1)), ("zeros_", ()),
+     ("orthogonal_", ())],
+)  # fmt: skip
+def test_init_draws_what_pytorch_draws(make: Callable[[], Any], name: str, args: Any) -> None:
+    weight, expected = make(), torch.empty(5, 4)
+    torch.manual_seed(4)
+    getattr(torch.nn.init, name)(expected, *args)
+    ms.set_seed(4)
+    assert getattr(tnn.init, name)(weight, *args) is weight
+    assert_equal(weight, expected)

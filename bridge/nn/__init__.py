@@ -15,6 +15,7 @@ from typing import Any
 import mindspore as _ms
 import torch as _torch
 
+from bridge.nn import init as init
 from bridge.nn.containers import ModuleDict as ModuleDict
 from bridge.nn.containers import ModuleList as ModuleList
 from bridge.nn.containers import ParameterDict as ParameterDict

@@ -1,0 +1,144 @@
+"""Runs every sample of PyTorch's OptimizerInfo database by bridge.optim beside torch.optim: ten steps, all bits.
+
+    python -m scripts.optimizers                 # all, in both modes
+    python -m scripts.optimizers Adam            # those with this in their names
+    python -m scripts.optimizers --time          # a step over 150 parameters beside PyTorch's
+
+Each sample runs with one group, and with two groups of which one has another learning rate; parameters and states are
+compared. `--time` prints the medians of both frameworks' steps, which take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import copy
+import statistics
+import time
+import warnings
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import torch
+from torch.testing._internal.common_optimizers import optim_db
+
+from bridge import optim
+
+STEPS = 10
+SHAPES = ((4, 3), (6,), (2, 5), (3, 3))
+MODES = ("pynative", "graph")
+
+
+def numbers(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def groups(parameters: list[Any], split: bool) -> Any:
+    return [{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.003}] if split else parameters
+
+
+class Pair:
+    """PyTorch's optimizer and the bridge's over equal parameters."""
+
+    def __init__(self, name: str, options: dict[str, Any], shapes: Any, split: bool, mode: str) -> None:
+        values = [numbers(shape, i) for i, shape in enumerate(shapes)]
+        self.expected = [torch.nn.Parameter(torch.tensor(value)) for value in values]
+        self.own = [ms.Parameter(ms.Tensor(value), name=f"p{i}") for i, value in enumerate(values)]
+        self.torch = getattr(torch.optim, name)(groups(self.expected, split), **copy.deepcopy(options))
+        self.optimizer = getattr(optim, name)(groups(self.own, split), **copy.deepcopy(options))
+        self.apply = ms.jit(self.optimizer) if mode == "graph" else self.optimizer
+
+    def step(self, seed: int) -> None:
+        gradients = [numbers(tuple(p.shape), 1000 * seed + i) for i, p in enumerate(self.expected)]
+        own = ms.mutable(tuple(map(ms.Tensor, gradients)))
+        for parameter, gradient in zip(self.expected, gradients, strict=True):
+            parameter.grad = torch.tensor(gradient)
+        if isinstance(self.torch, torch.optim.LBFGS):
+            self.torch.step(lambda: torch.tensor(1.0))
+            self.optimizer.step(lambda: (ms.Tensor(1.0), own))
+        else:
+            self.torch.step()
+            self.apply(own)
+
+    def difference(self) -> str:
+        for own, expected in zip(self.own, self.expected, strict=True):
+            if not np.array_equal(own.asnumpy(), expected.detach().numpy(), equal_nan=True):
+                return f"parameter {own.name}"
+        states = self.optimizer.state_dict()["state"]
+        for number, state in self.torch.state_dict()["state"].items():
+            for key, value in state.items():
+                if isinstance(value, torch.Tensor) and not torch.equal(states[number][key], value):
+                    return f"state {key}"
+        return ""
+
+
+def verdict(name: str, options: dict[str, Any], split: bool, mode: str) -> str:
+    """Nothing if all bits are equal."""
+    shapes = SHAPES if name != "Muon" else tuple(shape for shape in SHAPES if len(shape) == 2)
+    try:
+        pair = Pair(name, options, shapes, split, mode)
+        for step in range(STEPS):
+            pair.step(step)
+        return pair.difference()
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+
+
+def sweep(names: list[str], modes: list[str]) -> None:
+    total: collections.Counter[str] = collections.Counter()
+    equal: collections.Counter[str] = collections.Counter()
+    for info in optim_db:
+        name = info.optim_cls.__name__
+        if not hasattr(optim, name) or (names and not any(part in name for part in names)):
+            continue
+        for mode in modes:
+            if name == "LBFGS" and mode == "graph":
+                continue  # its closure is for PyNative mode
+            for sample in info.optim_inputs_func(device="cpu"):
+                for split in (False,) if name == "LBFGS" else (False, True):  # which takes one group only
+                    found = verdict(name, sample.kwargs, split, mode)
+                    total[mode] += 1
+                    equal[mode] += not found
+                    if found:
+                        print(f"{name} {mode} {sample.desc}{', groups' if split else ''}: {found}", flush=True)
+    for mode, count in total.items():
+        print(f"{mode}: {equal[mode]} of {count} bit-equal after {STEPS} steps")
+
+
+def measure(name: str, options: dict[str, Any], mode: str) -> None:
+    shapes = [(64, 64), (64,), (256, 64)] * 50
+    pair = Pair(name, options, shapes, False, mode)
+    gradients = [numbers(shape, i) for i, shape in enumerate(shapes)]
+    own = ms.mutable(tuple(map(ms.Tensor, gradients)))
+    for parameter, gradient in zip(pair.expected, gradients, strict=True):
+        parameter.grad = torch.tensor(gradient)
+    times: dict[str, list[float]] = {"bridge": [], "PyTorch": []}
+    for i in range(60):
+        for who, call in (("bridge", lambda: pair.apply(own)), ("PyTorch", pair.torch.step)):
+            start = time.perf_counter()
+            call()
+            if i >= 10:
+                times[who].append(time.perf_counter() - start)
+    bridge, pytorch = (statistics.median(times[who]) * 1e3 for who in ("bridge", "PyTorch"))
+    print(f"{name} {options} {mode}: {bridge:.2f} ms, PyTorch {pytorch:.2f} ms, ratio {bridge / pytorch:.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--mode", choices=MODES)
+    parser.add_argument("--time", action="store_true")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    modes = [arguments.mode] if arguments.mode else list(MODES)
+    if arguments.time:
+        for mode in modes:
+            for options in ({"fused": True}, {"foreach": True}, {}):
+                measure("AdamW", options, mode)
+    else:
+        sweep(arguments.names, modes)
+
+
+if __name__ == "__main__":
+    main()
