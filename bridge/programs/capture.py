@@ -120,7 +120,7 @@ def _differentiate(
     )
 
 
-_FOREIGN = (str(pathlib.Path(torch.__file__).parent), str(pathlib.Path(__file__).parent))
+_FOREIGN = (str(pathlib.Path(torch.__file__).parent), str(pathlib.Path(__file__).parent.parent))
 
 
 def _location(error: Exception) -> str:
