@@ -40,7 +40,7 @@ EXCLUDED = {
     "python scripts/bench_graph.py": "it takes minutes, and measures what other work on the machine would spoil",
     "python scripts/bench_programs.py": "it takes minutes, and measures what other work on the machine would spoil",
     "python scripts/bench_functions.py": "it measures what other work on the machine would spoil",
-    "python -m scripts.methods": "it takes minutes",
+    "python -m scripts.conformance.methods": "it takes minutes",
     "bash scripts/versions.sh 2.10.0 2.15.0": "it makes an environment of several GB for each pair",
     "bash scripts/versions.sh 2.9.0 2.14.1 python3.10": "as above",
     "bash scripts/versions.sh MINDSPORE TORCH": "it makes an environment of several GB for each pair",
@@ -55,8 +55,8 @@ EXCLUDED = {
 INSTEAD = {
     "python -m scripts.conformance": (
         "python -m scripts.conformance --limit 20 --no-own-samples", "all of it takes many minutes"),
-    "python -m scripts.functions": (
-        "python -m scripts.functions --names 'nn.functional.*norm'", "all of it takes minutes"),
+    "python -m scripts.conformance.functions": (
+        "python -m scripts.conformance.functions --names 'nn.functional.*norm'", "all of it takes minutes"),
     "python scripts/refusals.py --changes --ops NAME": (
         "python scripts/refusals.py --changes --ops cumsum", "NAME stands for an operator"),
     "python scripts/networks.py": (

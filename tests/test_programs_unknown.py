@@ -31,13 +31,13 @@ def graph_mode(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A name for each program that MindSpore's compiler has asked for."""
     found: list[str] = []
-    plan = graph.GraphProgram._plan_in_graph
+    plan = graph.GraphProgram.plan_in_graph
 
     def counted(self: Any, *arguments: Any) -> Any:
         found.append(self.name)
         return plan(self, *arguments)
 
-    monkeypatch.setattr(graph.GraphProgram, "_plan_in_graph", counted)
+    monkeypatch.setattr(graph.GraphProgram, "plan_in_graph", counted)
     return found
 
 

@@ -5,11 +5,12 @@ PyTorch's own samples.
 
 Usage:
 
-    python -m scripts.functions                       # results of float32 and int64, PyNative
-    python -m scripts.functions --gradients           # gradients of float32
-    python -m scripts.functions --mode graph          # the first samples of each function under ms.jit
-    python -m scripts.functions --errors              # what PyTorch refuses: the same class and words
-    python -m scripts.functions --names 'nn.functional.*,einsum' --verbose
+    python -m scripts.conformance.functions                       # results of float32 and int64, PyNative
+    python -m scripts.conformance.functions --gradients           # gradients of float32
+    python -m scripts.conformance.functions --mode graph          # the first samples of each function under ms.jit
+    python -m scripts.conformance.functions --errors              # what PyTorch refuses: the same class and words
+    python -m scripts.conformance.functions --names 'nn.functional.*,einsum' --verbose
+    python -m scripts.conformance.functions --device GPU --every 5
 """
 
 from __future__ import annotations
@@ -30,21 +31,22 @@ import torch
 
 import bridge
 from bridge import torch as T
+from bridge.op import devices
 from bridge.torch import fft, linalg, special
 from bridge.torch.function import Function
 from bridge.torch.nn import functional as F
 
-from .conformance import convert, reference
-from .conformance.autograd import Expected, can_require_grad, expected
-from .conformance.calls import SEED, Call, describe, map_tensors, seed_torch
-from .conformance.check import set_device
-from .conformance.compare import flatten
-from .conformance.dtypes import check_representable
-from .conformance.gradients import gradient_of
-from .conformance.record import snapshot
-from .conformance.source import WrittenCall, module_of
-from .conformance.sources import opinfo_entries
-from .conformance.verdict import FAILED, PASSED, SKIPPED, Mismatch, Outcome, Skip, judge, skip_on_error
+from . import convert, reference
+from .autograd import Expected, can_require_grad, expected
+from .calls import SEED, Call, describe, map_tensors, seed_torch
+from .check import set_device
+from .compare import flatten
+from .dtypes import check_representable
+from .gradients import gradient_of
+from .record import snapshot
+from .source import WrittenCall, module_of
+from .sources import opinfo_entries
+from .verdict import FAILED, PASSED, SKIPPED, Mismatch, Outcome, Skip, judge, skip_on_error
 
 NAMESPACES: tuple[ModuleType, ...] = (T, F, linalg, fft, special)
 # Methods that take the tensor after another argument when they are functions.
@@ -80,10 +82,10 @@ def rows() -> Iterator[tuple[Any, Function, Callable[..., Any]]]:
 
 
 def calls(
-    entry: Any, ours: Function, theirs: Callable[..., Any], dtype: torch.dtype, gradients: bool, most: int | None
+    entry: Any, ours: Function, theirs: Callable[..., Any], dtype: torch.dtype, device: str, most: int | None
 ) -> Iterator[FunctionCall]:
     seed_torch(SEED)
-    samples = entry.sample_inputs("cpu", dtype, requires_grad=False)
+    samples = entry.sample_inputs(device, dtype, requires_grad=False)
     for sample in itertools.islice(samples, most):
         args = map_tensors((sample.input, *sample.args), snapshot)
         kwargs = {key: map_tensors(value, snapshot) for key, value in sample.kwargs.items()}
@@ -207,12 +209,17 @@ def _only(values: tuple[Any, ...]) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-def error_calls(entry: Any, ours: Function, theirs: Callable[..., Any]) -> Iterator[FunctionCall]:
-    for error in entry.error_inputs("cpu"):
+def error_calls(entry: Any, ours: Function, theirs: Callable[..., Any], device: str) -> Iterator[FunctionCall]:
+    for error in entry.error_inputs(device):
         sample = error.sample_input
         args = (sample.input, *sample.args)
         key = f"{describe(args)}; {describe(sample.kwargs)}"
         yield FunctionCall(ours.__name__, args, sample.kwargs, entry.full_name, key, theirs, ours)
+
+
+def torch_device() -> torch.device:
+    """PyTorch's name of MindSpore's device."""
+    return torch.device(devices.torch_name(devices.target()))
 
 
 def compare_errors(call: FunctionCall) -> None:
@@ -220,7 +227,7 @@ def compare_errors(call: FunctionCall) -> None:
         raise Skip("out= is not supported")
     for tensor in call.tensors():
         check_representable(tensor)
-        if tensor.device.type != "cpu":
+        if tensor.device.type != torch_device().type:
             raise Skip("tensors on another device")
     call = call.with_tensors(snapshot)  # type: ignore[assignment]  # replace() keeps the class
     try:
@@ -253,19 +260,20 @@ def outcomes(options: argparse.Namespace, dtype: torch.dtype) -> Iterator[Outcom
         check = functools.partial(compare_gradients if options.gradients else compare_results, graph=graph)
     most = options.max_samples or (1 if graph else None)
     patterns = options.names.split(",")
-    for entry, ours, theirs in rows():
+    device = torch_device().type
+    for entry, ours, theirs in itertools.islice(rows(), 0, None, options.every):
         if not any(fnmatch.fnmatch(entry.name, p) or fnmatch.fnmatch(ours.__name__, p) for p in patterns):
             continue
         if options.errors:
-            found = error_calls(entry, ours, theirs) if entry.error_inputs_func else iter(())
-        elif not entry.supports_dtype(dtype, "cpu") or (options.gradients and not entry.supports_autograd):
+            found = error_calls(entry, ours, theirs, device) if entry.error_inputs_func else iter(())
+        elif not entry.supports_dtype(dtype, device) or (options.gradients and not entry.supports_autograd):
             continue
         else:
-            found = calls(entry, ours, theirs, dtype, options.gradients, most)
+            found = calls(entry, ours, theirs, dtype, device, most)
         for call in found:
             if options.announce:
                 print(call.overload, call.key, flush=True)
-            yield judge(call, check)
+            yield judge(call, check)  # type: ignore[arg-type]  # it calls the check with the call
 
 
 def report(found: list[Outcome], title: str, verbose: bool) -> float:
@@ -293,6 +301,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtypes", default="float32,int64")
     parser.add_argument("--mode", choices=("pynative", "graph"), default="pynative")
+    parser.add_argument("--device", choices=("CPU", "GPU"), default="CPU", help="PyTorch's reference runs there too")
+    parser.add_argument("--every", type=int, default=1, help="only every so many rows")
     parser.add_argument("--gradients", action="store_true", help="compare gradients instead of results")
     parser.add_argument("--errors", action="store_true", help="compare the errors of OpInfo's error inputs")
     parser.add_argument("--names", default="*", help="comma-separated patterns of OpInfo's names, or of full names")
@@ -301,7 +311,7 @@ def main() -> int:
     parser.add_argument("--announce", action="store_true", help="print each call before it is made")
     parser.add_argument("--minimum", type=float, default=0.0, help="exit with 1 if fewer percent pass")
     options = parser.parse_args()
-    set_device("CPU")
+    set_device(options.device)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     names = ["float32"] if options.gradients or options.errors else options.dtypes.split(",")

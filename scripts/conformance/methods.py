@@ -4,8 +4,8 @@ Each row that PyTorch has as a method of tensors is called as MindSpore's method
 
 Usage:
 
-    python -m scripts.methods              # counts, and the names of each kind
-    python -m scripts.methods --verbose    # and why
+    python -m scripts.conformance.methods              # counts, and the names of each kind
+    python -m scripts.conformance.methods --verbose    # and why
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Any
 import mindspore as ms
 import torch
 
-from .conformance import convert, reference
-from .conformance.calls import SEED, Call, describe, map_tensors, seed_torch
-from .conformance.check import set_device
-from .conformance.compare import compare, flatten
-from .conformance.dtypes import check_representable
-from .conformance.record import snapshot
-from .conformance.sources import opinfo_entries
-from .conformance.verdict import Mismatch, Skip, skip_on_error
-from .conformance.workers import Lost, Share, in_workers
+from . import convert, reference
+from .calls import SEED, Call, describe, map_tensors, seed_torch
+from .check import set_device
+from .compare import compare, flatten
+from .dtypes import check_representable
+from .record import snapshot
+from .sources import opinfo_entries
+from .verdict import Mismatch, Skip, skip_on_error
+from .workers import Lost, Share, in_workers
 
 EQUAL, DIFFERS, FAILS, CRASHES, MISSING = "equal", "another result", "fails", "ends the process", "missing"
 
