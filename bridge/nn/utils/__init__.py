@@ -38,7 +38,7 @@ def _by_value(*args: Any, **kwargs: Any) -> Any:
     return _clipped(_torch.nn.utils.clip_grad_value_, *args, **kwargs)[0]
 
 
-# clip_grad_norm_(gradients, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None): the clipped gradients, and
+# clip_grad_norm_(gradients, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None): the clipped gradients and
 # their norm before.
 clip_grad_norm_ = _TensorFunction(_by_norm, "clip_grad_norm_")
 # clip_grad_value_(gradients, clip_value, foreach=None): the clipped gradients.
