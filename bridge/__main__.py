@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from bridge import coverage
+from bridge.torch import coverage as functions
 
 
 def main() -> None:
@@ -13,8 +14,10 @@ def main() -> None:
     cover = commands.add_parser("coverage", help="which ATen overloads are callable, and why the others are not")
     cover.add_argument("--json", action="store_true", help="everything, as JSON")
     cover.add_argument("--verbose", action="store_true", help="a line for each overload")
+    cover.add_argument("--functions", action="store_true", help="PyTorch's public functions instead (bridge.torch)")
     args = parser.parse_args()
-    coverage.print_report(args.json, args.verbose)
+    report = functions.print_report if args.functions else coverage.print_report
+    report(args.json, args.verbose)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
@@ -74,6 +75,18 @@ class Operator(_mindspore.CompiledAsMethod):
             self._schemas = [schema(name) for name in self.names]
         return self._schemas
 
+    def has_argument(self, name: str) -> bool:
+        """Whether one of the overloads has an argument of this name."""
+        return any(argument.name == name for op in self.schemas for argument in op.arguments)
+
+    def forget(self) -> None:
+        """Forget all plans, because what they follow from has changed."""
+        self._plans.clear()
+        self._undecided.clear()
+        for overload in vars(self).values():
+            if isinstance(overload, Operator) and overload is not self:
+                overload.forget()
+
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(no_overload(self.name, name, self.names))
 
@@ -90,9 +103,9 @@ class Operator(_mindspore.CompiledAsMethod):
         tensors: list[Any] = []
         try:
             if kwargs:
-                key = (_key(args, tensors), tuple(kwargs), _key(tuple(kwargs.values()), tensors))
+                key = (argument_key(args, tensors), tuple(kwargs), argument_key(tuple(kwargs.values()), tensors))
             else:
-                key = _key(args, tensors)
+                key = argument_key(args, tensors)
             plan = self._plans.get(key)
         except TypeError:  # an argument that cannot be hashed: resolution says what is wrong with it
             plan = key = None
@@ -139,9 +152,9 @@ class Operator(_mindspore.CompiledAsMethod):
 
     @functools.cached_property
     def _graph_call(self) -> Any:
-        return graph_call(self.name, self._plan_in_graph)
+        return graph_call(self.name, self.plan_in_graph)
 
-    def _plan_in_graph(self, args: list[Any], kwargs: dict[str, Any], product: Any = None, lines: str = "") -> Any:
+    def plan_in_graph(self, args: list[Any], kwargs: dict[str, Any], product: Any = None, lines: str = "") -> Any:
         """The expression of a call with these arguments (bridge/primitive/graph_calls.py).
 
         A call whose inputs mixed precision may cast is planned again with what tells how
@@ -153,23 +166,7 @@ class Operator(_mindspore.CompiledAsMethod):
         """
         start_on(devices.target())
         bound = resolve(self.name, self.schemas, args, kwargs)
-        reason = in_pytorch.without_kernel(bound.schema)
-        if reason:
-            raise RuntimeError(f"{label(bound.schema.name)} works in PyNative mode only: {reason}")
-        floating = precision.listed_dtypes(bound)
-        if not floating or not _mindspore.auto_levels().exist():
-            return expression(bound, self.wants_cpu)
-        if product is None:
-            if len(floating) == 1:  # casts change no shape: what is wrong is found here
-                expression(bound, self.wants_cpu)
-            lines = users_lines() if len(floating) > 1 else ""
-            return Call(precision.with_product, [self._graph_call, Part((0,)), Part((1,)), lines])
-        bound.tensors = precision.cast_in_graph(bound, product.dtype)
-        try:
-            return expression(bound, self.wants_cpu)
-        except Exception as error:
-            error.args = (f"{error}{lines}",)
-            raise
+        return planned_in_graph(bound, self.wants_cpu, self._graph_call, product, lines)
 
 
 class _Undecided:
@@ -201,7 +198,45 @@ class _Undecided:
         return in_pytorch.call(Bound(self.schema, tensors, self.text, True), self.device)
 
 
-def _key(values: Any, tensors: list[Any]) -> Any:
+def planned_in_graph(bound: Bound, wants_cpu: bool, graph_call: Any, product: Any, lines: str) -> Any:
+    """The expression of a bound call.
+
+    Args:
+        graph_call: plans the call anew from the arguments (args, kwargs, product, lines).
+        product, lines: see Operator.plan_in_graph.
+    """
+    reason = in_pytorch.without_kernel(bound.schema)
+    if reason:
+        raise RuntimeError(f"{label(bound.schema.name)} works in PyNative mode only: {reason}")
+    floating = precision.listed_dtypes(bound)
+    if not floating or not _mindspore.auto_levels().exist():
+        return expression(bound, wants_cpu)
+    if product is None:
+        if len(floating) == 1:  # casts change no shape: what is wrong is found here
+            expression(bound, wants_cpu)
+        lines = users_lines() if len(floating) > 1 else ""
+        return Call(precision.with_product, [graph_call, Part((0,)), Part((1,)), lines])
+    bound.tensors = precision.cast_in_graph(bound, product.dtype)
+    try:
+        return expression(bound, wants_cpu)
+    except Exception as error:
+        error.args = (f"{error}{lines}",)
+        raise
+
+
+def prepared(bound: Bound, device: str) -> Callable[[list[Any]], Any]:
+    """What makes a bound call in PyNative mode, on tensors that it is given."""
+    if data_dependent.sometimes(bound.schema):
+        return _Undecided(bound, device)
+    if bound.schema.shim is None:
+        return lambda tensors: in_pytorch.call(Bound(bound.schema, tensors, bound.text, True), device)
+    primitive, arranger = ATen(bound.schema.name, bound.text, device), _arranger(bound)
+    if arranger is None:
+        return functools.partial(launch, primitive)
+    return lambda tensors: arranger(launch(primitive, tensors))
+
+
+def argument_key(values: Any, tensors: list[Any]) -> Any:
     """What of some arguments decides the plan; the tensors among them are collected.
 
     1, 1.0 and True are different keys, and so are 0.0 and -0.0.
@@ -216,7 +251,7 @@ def _key(values: Any, tensors: list[Any]) -> Any:
             key.append(value.hex())
             key.append(kind)
         elif isinstance(value, (list, tuple)):
-            key.append(_key(value, tensors))
+            key.append(argument_key(value, tensors))
         elif isinstance(value, (complex, np.generic)):
             key.append(repr(value))
             key.append(kind)

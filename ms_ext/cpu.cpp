@@ -1,8 +1,7 @@
 // Launches on the CPU, as cuda/launch.cu on a GPU.
-#include <pmmintrin.h>
 #include <unistd.h>
-#include <xmmintrin.h>
 
+#include "denormals.h"
 #include "shim.h"
 
 // OpenMP's, where PyTorch's version of it has it.
@@ -10,16 +9,6 @@ extern "C" int omp_pause_resource_all(int kind) __attribute__((weak));
 
 namespace ms_ext {
 namespace {
-
-// MindSpore's graph threads flush denormal numbers to zero; PyTorch's kernels run with them.
-class WithDenormals {
- public:
-  WithDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ & ~(_MM_FLUSH_ZERO_MASK | _MM_DENORMALS_ZERO_MASK)); }
-  ~WithDenormals() { _mm_setcsr(before_); }
-
- private:
-  unsigned before_;
-};
 
 // MindSpore takes a graph's first step on a thread of its own and, if the graph is small, the later ones on the
 // caller's. The team of threads that OpenMP made for the first would stay, and with more threads than cores OpenMP puts

@@ -1,11 +1,12 @@
-"""Measures a module by bridge.cell beside PyTorch: forward, training step, peak memory.
+"""Measures a module by bridge.cell beside PyTorch: forward, training step, peak memory, in PyNative and graph mode.
 
     python scripts/bench_programs.py [--rounds 9] [--only llama]
 
 A training step computes the results and the gradients of all parameters, and waits for them. The ways take turns with a
-pause between them, because threads of the last way may still spin. Each figure is the median of bridge.cell's time over
-PyTorch's of the same round. Peak memory is what a training step adds to the resident memory of a process of its own,
-also as a ratio; it says nothing of networks that need less than some 20 MB. It runs on a CPU.
+pause between them, because threads of the last way may still spin. The first column of a part is PyTorch's time or
+memory; the others are the median of a way's over PyTorch's of the same round. torch.compile stands there for
+comparison; its column is empty where there is no compiler of C++. Peak memory is what a training step adds to the
+resident memory of a process of its own; it says nothing of networks that need less than some 20 MB. It runs on a CPU.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from __future__ import annotations
 import argparse
 import copy
 import itertools
+import os
 import pathlib
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -170,7 +173,10 @@ NETWORKS: dict[str, tuple[Callable[[], torch.nn.Module], np.ndarray]] = {
 }
 
 
-def torch_ways(module: torch.nn.Module, array: np.ndarray) -> tuple[Callable[[], Any], Callable[[], Any]]:
+Ways = tuple[Callable[[], Any], Callable[[], Any]]  # forward, and a training step
+
+
+def torch_ways(module: torch.nn.Module, array: np.ndarray) -> Ways:
     x, parameters = torch.from_numpy(array), list(module.parameters())
 
     def step() -> Any:
@@ -180,11 +186,35 @@ def torch_ways(module: torch.nn.Module, array: np.ndarray) -> tuple[Callable[[],
     return torch.no_grad()(lambda: module(x)), step
 
 
-def bridge_ways(module: torch.nn.Module, array: np.ndarray) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    cell, x = bridge.cell(module), ms.Tensor(array)
-    differentiate = ms.value_and_grad(cell, None, cell.trainable_params())
+def compile_ways(module: torch.nn.Module, array: np.ndarray) -> Ways:
+    return torch_ways(torch.compile(module), array)  # type: ignore[arg-type]  # it is a module too
 
+
+def pynative_ways(module: torch.nn.Module, array: np.ndarray) -> Ways:
+    return cell_ways(bridge.cell(module), array)
+
+
+def cell_ways(cell: ms.nn.Cell, array: np.ndarray) -> Ways:
+    x = ms.Tensor(array)
+    differentiate = ms.value_and_grad(cell, None, cell.trainable_params())
     return lambda: cell(x), lambda: differentiate(x)  # on a CPU both have run when they return
+
+
+def graph_ways(module: torch.nn.Module, array: np.ndarray) -> Ways:
+    return compiled_ways(bridge.cell(module), array)
+
+
+def compiled_ways(cell: ms.nn.Cell, array: np.ndarray) -> Ways:
+    x, weights = ms.Tensor(array), ms.ParameterTuple(cell.trainable_params())
+
+    def forward(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return cell(x)
+
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return ms.value_and_grad(forward, None, weights)(x)
+
+    compiled_forward, compiled_step = ms.jit(forward), ms.jit(step)
+    return lambda: compiled_forward(x), lambda: compiled_step(x)
 
 
 def seconds(way: Callable[[], Any]) -> float:
@@ -198,22 +228,57 @@ def seconds(way: Callable[[], Any]) -> float:
     return (time.perf_counter() - begin) / calls
 
 
+WAYS: dict[str, Callable[[torch.nn.Module, np.ndarray], Ways]] = {
+    "torch": torch_ways, "PyNative": pynative_ways, "graph": graph_ways, "compile": compile_ways
+}  # fmt: skip
+
+
+def ways_here() -> list[str]:
+    """The ways, without torch.compile if PyTorch finds no compiler of C++."""
+    return [way for way in WAYS if way != "compile" or shutil.which(os.environ.get("CXX", "g++"))]
+
+
 def measure(name: str, rounds: int) -> str:
     """A row of the table."""
     torch.manual_seed(0)
     make, array = NETWORKS[name]
     module = make().train()
-    pairs = list(zip(torch_ways(copy.deepcopy(module), array), bridge_ways(module, array), strict=True))
+    made = {way: WAYS[way](copy.deepcopy(module), array) for way in ways_here()}
     row = f"{name:10}"
-    for own, other in pairs:
-        times = [(seconds(own), seconds(other)) for _ in range(rounds)]
-        row += f" {statistics.median(b / a for a, b in times):9.2f}"
-        row += f" {1e3 * statistics.median(a for a, _ in times):9.2f}"
-    used = {way: int(subprocess.check_output([sys.executable, __file__, "--peak", way, name])) for way in WAYS}
-    return f"{row} {used['bridge'] / max(used['torch'], 1):9.2f} {used['torch'] / 1024:9.0f}"
+    for part in range(2):
+        calls = {way: both[part] for way, both in made.items()}
+        times = [{way: seconds(call) for way, call in calls.items()} for _ in range(rounds)]
+        row += f" {1e3 * statistics.median(one['torch'] for one in times):9.2f}"
+        for way in list(WAYS)[1:]:
+            row += (
+                f" {statistics.median(one[way] / one['torch'] for one in times):9.2f}" if way in calls else f" {'-':>9}"
+            )
+    used = {way: int(subprocess.check_output([sys.executable, __file__, "--peak", way, name])) for way in PEAKS}
+    return (
+        row
+        + f" {used['torch'] / 1024:9.0f}"
+        + "".join(f" {used[way] / max(used['torch'], 1):9.2f}" for way in PEAKS[1:])
+    )
 
 
-WAYS: dict[str, Callable[[torch.nn.Module, np.ndarray], Any]] = {"torch": torch_ways, "bridge": bridge_ways}
+class Least(ms.nn.Cell):
+    """One of MindSpore's operators and one Parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = ms.Parameter(ms.Tensor(numbers(4)), name="weight")
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return x * self.weight
+
+
+def least() -> str:
+    """What MindSpore takes for a training step in which next to nothing is computed."""
+    ways = cell_ways(Least(), numbers(4))[1], compiled_ways(Least(), numbers(4))[1]
+    return " and ".join(f"{1e6 * min(seconds(way) for _ in range(5)):.0f} us" for way in ways)
+
+
+PEAKS = ["torch", "PyNative", "graph"]
 
 
 def peak(way: str, name: str) -> int:
@@ -239,15 +304,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9, help="how often the ways take turns")
     parser.add_argument("--only", choices=sorted(NETWORKS), help="one network")
-    parser.add_argument("--peak", choices=sorted(WAYS), help=argparse.SUPPRESS)
+    parser.add_argument("--peak", choices=PEAKS, help=argparse.SUPPRESS)
     parser.add_argument("name", nargs="?", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peak:
         print(peak(options.peak, options.name))
         return
-    print(f"{'':10} {'forward':>9} {'torch ms':>9} {'step':>9} {'torch ms':>9} {'memory':>9} {'torch MB':>9}")
+    times = "".join(f" {way:>9}" for way in ["torch ms", *list(WAYS)[1:]])
+    memory = "".join(f" {way:>9}" for way in ["torch MB", *PEAKS[1:]])
+    print(f"{'':10} {'forward':>{9}}{'':31} {'step':>9}{'':31} {'memory':>9}\n{'':10}{times}{times}{memory}")
     for name in NETWORKS if options.only is None else [options.only]:
         print(measure(name, options.rounds), flush=True)
+    print(f"MindSpore's own step of one multiplication takes {least()}, in PyNative and in graph mode.")
 
 
 if __name__ == "__main__":

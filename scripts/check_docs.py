@@ -39,9 +39,12 @@ EXCLUDED = {
     "python scripts/bench_calls.py --backward": "as above",
     "python scripts/bench_graph.py": "it takes minutes, and measures what other work on the machine would spoil",
     "python scripts/bench_programs.py": "it takes minutes, and measures what other work on the machine would spoil",
+    "python scripts/bench_functions.py": "it measures what other work on the machine would spoil",
+    "python -m scripts.methods": "it takes minutes",
     "bash scripts/versions.sh 2.10.0 2.15.0": "it makes an environment of several GB for each pair",
     "bash scripts/versions.sh 2.9.0 2.14.1 python3.10": "as above",
     "bash scripts/versions.sh MINDSPORE TORCH": "it makes an environment of several GB for each pair",
+    "bash scripts/train_parallel.sh --device GPU --workers 1 2 4": "it needs GPUs",
     "python scripts/foreign_packages.py": "it fetches and compiles packages of others, which takes many minutes",
     "docs/gpu.md: import mindspore as ms": "it needs a GPU",
     'docs/gpu.md: ms.runtime.set_memory(max_size="60GB")  # MindSpore\'s share': "it needs a GPU",
@@ -52,10 +55,13 @@ EXCLUDED = {
 INSTEAD = {
     "python -m scripts.conformance": (
         "python -m scripts.conformance --limit 20 --no-own-samples", "all of it takes many minutes"),
+    "python -m scripts.functions": (
+        "python -m scripts.functions --names 'nn.functional.*norm'", "all of it takes minutes"),
     "python scripts/refusals.py --changes --ops NAME": (
         "python scripts/refusals.py --changes --ops cumsum", "NAME stands for an operator"),
     "python scripts/networks.py": (
         "python scripts/networks.py torch", "the other networks come from packages that the bridge does not need"),
+    "bash scripts/train_parallel.sh": ("bash scripts/train_parallel.sh --steps 6", "a few steps show that it works"),
     "python tests/test_cpu_op.py NAME": ("python tests/test_cpu_op.py cumsum", "NAME stands for an operator"),
     "python scripts/examples/NAME/run.py [--device GPU]": (
         "python scripts/examples/sigmoid/run.py", "NAME stands for an example, and there may be no GPU"),

@@ -14,6 +14,7 @@ from mindspore import nn, ops
 
 import bridge
 from bridge import aten
+from bridge.op import devices
 
 
 @pytest.fixture(params=["PyNative", "graph"])
@@ -148,6 +149,31 @@ def test_a_module_inside_is_part_of_it_and_its_buffers_change(mode: str) -> None
     names = {p.name: p for p in reference.get_parameters()}
     buffers = [p for p in own.get_parameters() if "running" in p.name]
     assert len(buffers) == 2 and all(equal(p, names[p.name]) for p in buffers)
+
+
+class Normalized(nn.Cell):
+    """Running statistics in Parameters that were not frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = ms.Parameter(np.zeros(4, np.float32), name="mean")
+        self.variance = ms.Parameter(np.ones(4, np.float32), name="variance")
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return aten.batch_norm(x, None, None, self.mean, self.variance, True, 0.1, 1e-5, False)
+
+
+def test_running_statistics_change(mode: str) -> None:
+    block = Normalized()
+    fused, x = bridge.fuse(block), numbers(3, 4)
+    theirs = torch.from_numpy(x.asnumpy()).to(devices.torch_name(devices.target()))
+    mean, variance = torch.zeros(4, device=theirs.device), torch.ones(4, device=theirs.device)
+    ms.grad(fused)(x)
+    torch.batch_norm(theirs, None, None, mean, variance, True, 0.1, 1e-5, False)
+    expected = torch.batch_norm(theirs, None, None, mean, variance, True, 0.1, 1e-5, False)
+    found = (fused(x), block.mean, block.variance)
+    for own, tensor in zip(found, (expected, mean, variance), strict=True):
+        assert own.asnumpy().tobytes() == tensor.cpu().numpy().tobytes()
 
 
 def test_draws_are_the_same(mode: str) -> None:

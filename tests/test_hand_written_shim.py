@@ -36,6 +36,7 @@ extern "C" int TopValues(int nparam, void **params, int *ndims, int64_t **shapes
   auto at_values = tensors[1];
   auto at_indices = tensors[2];
   torch::topk_out(at_values, at_indices, at_input, at_values.size(-1));
+  output_memcpy(params[3], at_values.t());
   return 0;
 }
 """
@@ -71,7 +72,8 @@ def top_values(tmp_path_factory: pytest.TempPathFactory) -> ops.Custom:
     source = folder / "top_values.cpp"
     source.write_text(TOP_VALUES)
     library = compile_shim(source, folder)
-    return ops.Custom(f"{library}:TopValues", lambda x: ([*x[:-1], 2], [*x[:-1], 2]), lambda x: (x, ms.int64), "aot")
+    shapes = lambda x: ([*x[:-1], 2], [*x[:-1], 2], [2, *x[:-1]])  # noqa: E731
+    return ops.Custom(f"{library}:TopValues", shapes, lambda x: (x, ms.int64, x), "aot")
 
 
 class Net(ms.nn.Cell):
@@ -105,10 +107,11 @@ def test_leaky_relu_takes_every_shape_and_dtype(leaky_relu: ops.Custom, wrap: An
 
 
 @pytest.mark.parametrize("wrap", [lambda operator: operator, Net], ids=["PyNative", "graph"])
-def test_two_outputs_in_the_tutorials_style(top_values: ops.Custom, wrap: Any) -> None:
+def test_outputs_in_the_tutorials_style(top_values: ops.Custom, wrap: Any) -> None:
     x = np.random.default_rng(1).standard_normal((5, 9)).astype(np.float32)
-    values, indices = wrap(top_values)(ms.Tensor(x))
+    values, indices, transposed = wrap(top_values)(ms.Tensor(x))
     expected = torch.topk(torch.tensor(x), 2)
     np.testing.assert_array_equal(values.asnumpy(), expected.values.numpy())
     np.testing.assert_array_equal(indices.asnumpy(), expected.indices.numpy())
+    np.testing.assert_array_equal(transposed.asnumpy(), expected.values.numpy().T)
     assert indices.dtype == ms.int64

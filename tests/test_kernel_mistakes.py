@@ -274,6 +274,19 @@ def test_an_operator_is_not_registered_twice(tmp_path: pathlib.Path) -> None:
         kernels.registered("bridge_mistaken::other")
 
 
+def test_a_namespace_belongs_to_one_library(tmp_path: pathlib.Path) -> None:
+    whole, second, fragment = (tmp_path / f"{name}.cpp" for name in ("whole", "second", "fragment"))
+    text = REGISTRATION.replace("bridge_mistaken", "bridge_shared")
+    whole.write_text(text)
+    second.write_text(text.replace("keep", "hold"))
+    fragment.write_text(text.replace("keep", "hold").replace("TORCH_LIBRARY(", "TORCH_LIBRARY_FRAGMENT("))
+    kernels.registered("bridge_shared::keep", whole)
+    with pytest.raises(kernels.KernelError, match="Only a single TORCH_LIBRARY can be used to register the namespace"):
+        kernels.registered("bridge_shared::hold", second)
+    hold = kernels.registered("bridge_shared::hold", fragment)
+    np.testing.assert_array_equal(hold(X, 1).asnumpy(), X.asnumpy())
+
+
 def test_mistakes_in_graph_mode() -> None:
     def total(x):
         return transposed(x).sum()

@@ -38,6 +38,7 @@ times = declare("times(Tensor x, float factor) -> Tensor", function="times<doubl
 plus = declare(
     "plus(Tensor x, float y) -> Tensor", function="static_cast<at::Tensor (*)(const at::Tensor &, double)>(plus)"
 )
+named = declare("named(Tensor c, Tensor flat, float default) -> Tensor", "c")
 fill_first = declare("fill_first(Tensor x, *, Tensor(a!) out, int count) -> int")
 push = declare("push(Tensor(a!) queue, Tensor x) -> Tensor")
 push_from_data = declare("push(Tensor(a!) queue, Tensor x) -> Tensor", None)
@@ -106,6 +107,14 @@ def test_a_template_and_an_overload_are_named_in_cpp(wrap: Callable[..., Any]) -
     tripled, moved = wrap(call)(ms.Tensor(X))
     equal(tripled, 3 * X)
     equal(moved, X + np.float32(0.5))
+
+
+@modes
+def test_an_argument_may_have_any_name(wrap: Callable[..., Any]) -> None:
+    def call(x):
+        return named(x, x, default=0.25)
+
+    equal(wrap(call)(ms.Tensor(X)), X * np.float32(0.75))
 
 
 @modes

@@ -13,6 +13,7 @@ import torch
 from bridge.call.arguments import Bound, TensorMark, resolve
 from bridge.call.torch_call import renamed, torch_call
 from bridge.op import dtypes
+from bridge.op.encoding import Slot
 from bridge.op.schema import Schema, label
 
 
@@ -71,11 +72,20 @@ def bind(name: str, schemas: Sequence[Schema], args: Sequence[Any], kwargs: Mapp
 
 def call(bound: Bound, tensors: list[torch.Tensor], device: str) -> Any:
     """Run a bound call in PyTorch. Several results are a tuple, as outside."""
+    state = _state(bound)
+    tensors = [tensor.detach() if i in state else tensor for i, tensor in enumerate(tensors)]
     try:
         results = torch_call(bound.schema, bound.text, tensors, device)
     except Exception as error:
         raise renamed(error, bound.schema.name) from error
     return _plain(results)
+
+
+def _state(bound: Bound) -> set[int]:
+    """The tensors that are running statistics: the operator writes to them, and outside they have no gradient."""
+    in_text = [argument for argument in bound.schema.arguments if argument.base not in ("Device", "Generator")]
+    pairs = zip(in_text, bound.text.values, strict=True)
+    return {v.position for a, v in pairs if a.name in ("running_mean", "running_var") and isinstance(v, Slot)}
 
 
 def _plain(value: Any) -> Any:

@@ -107,10 +107,10 @@ class RegisteredOperator(Operator):
         bound = resolve(self.name, self.schemas, args, kwargs)
         return in_pytorch.call(bound, devices.place(bound.schema, self.wants_cpu))
 
-    def _plan_in_graph(self, *args: Any, **kwargs: Any) -> Any:
+    def plan_in_graph(self, *args: Any, **kwargs: Any) -> Any:
         self._look_for_meta_functions()
         try:
-            return super()._plan_in_graph(*args, **kwargs)
+            return super().plan_in_graph(*args, **kwargs)
         except RuntimeError as error:
             if not cannot_tell_shapes(error):
                 raise

@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from bridge.kernels import compiler_errors
 from bridge.kernels.errors import KernelError
@@ -18,15 +19,23 @@ _SYMBOLS = (b"N5torch7LibraryC1", b"17RegisterOperators", b"torch_library_init")
 
 _LOAD = """
 import ctypes, json, sys, torch
+*first, library = sys.argv[1:]
+for path in first:
+    ctypes.CDLL(path)
 before = set(torch._C._dispatch_get_all_op_names())
-ctypes.CDLL(sys.argv[1])
+ctypes.CDLL(library)
 print(json.dumps(sorted(set(torch._C._dispatch_get_all_op_names()) - before)))
 """
 
 
-def tried(name: str, library: pathlib.Path) -> list[str] | None:
+def tried(name: str, library: pathlib.Path, after: Sequence[str] = ()) -> list[str] | None:
     """The operators that a library registers, which is loaded in another process to see: what PyTorch refuses to
     register ends the process that loads it. None if it registers nothing.
+
+    Args:
+        name: what messages call it.
+        library: the library.
+        after: libraries that are loaded before it.
 
     Raises KernelError if PyTorch refuses it.
     """
@@ -35,7 +44,7 @@ def tried(name: str, library: pathlib.Path) -> list[str] | None:
         return None
     paths = [str(LIBRARIES), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     environment = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-c", _LOAD, str(library)]
+    command = [sys.executable, "-c", _LOAD, *after, str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode == 0:
         return json.loads(done.stdout.splitlines()[-1])

@@ -119,7 +119,7 @@ def _extension_struct(function: Function) -> str:
             holder, expression = "Tensor", f"c.out({what})"
         else:
             holder = _holder(what, declaration)
-            expression = f"c({parameter})" if _is_tensor(what) else parameter
+            expression = f"c({_member(parameter)})" if _is_tensor(what) else _member(parameter)
         type_ = "Tensor" if isinstance(what, int) else what.schema_type
         message = (
             f"{declaration.function}: argument '{parameter}' is {type_} in the schema, but of another type in the "
@@ -127,8 +127,9 @@ def _extension_struct(function: Function) -> str:
         )
         checks.append(f"static_assert({name}_takes::fits<{i}, {holder}>, {_quoted(message)});\n")
         passed.append(expression)
-    members = "".join(f"  {_holder(a, declaration)} {a.name};\n" for a in declaration.arguments)
-    decoding = " >> ".join(["args", *(a.name for a in declaration.arguments)]) + ";" if declaration.arguments else ""
+    members = "".join(f"  {_holder(a, declaration)} {_member(a.name)};\n" for a in declaration.arguments)
+    names = [_member(a.name) for a in declaration.arguments]
+    decoding = " >> ".join(["args", *names]) + ";" if names else ""
     checks.append(f"static_assert({name}_takes::returns, {_quoted(_RETURNS.format(declaration.function))});\n")
     body = [_initialise(i, output) for i, output in enumerate(declaration.outputs) if output.kind != "returned"]
     body.append(_call(function, f"call({', '.join([target, *passed])})"))
@@ -143,6 +144,11 @@ def _extension_struct(function: Function) -> str:
     )
 
 
+def _member(argument: str) -> str:
+    """The name of an argument in the shim, where it hides nothing that the shim calls, and is no word of C++."""
+    return f"in_{argument}"
+
+
 _RETURNS = (
     "{} returns something else than tensors and numbers, or pairs, tuples, arrays, vectors and optionals of these"
 )
@@ -155,7 +161,7 @@ def _call(function: Function, call: str) -> str:
         return f"{call};"
     found = f"flat({call})"
     if function.like:
-        found = f"without_undefined({found}, {{{', '.join(f'c({name})' for name in function.like)}}})"
+        found = f"without_undefined({found}, {{{', '.join(f'c({_member(name)})' for name in function.like)}}})"
     if declaration.written:
         places = ", ".join(map(str, declaration.returned_at))
         found = f"with_written(c, {declaration.written}, {found}, {{{places}}})"
@@ -166,7 +172,7 @@ def _initialise(place: int, output: Output) -> str:
     source = output.name if output.kind == "in_out" else output.initial
     if source is None:
         return ""
-    return f"c.out({place}).zero_();" if source == "zeros" else f"c.out({place}).copy_(c({source}));"
+    return f"c.out({place}).zero_();" if source == "zeros" else f"c.out({place}).copy_(c({_member(source)}));"
 
 
 def _aot(function: Function, device: str) -> str:

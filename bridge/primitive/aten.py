@@ -38,7 +38,11 @@ class ATen(Kernel):
         self.has_direct = self.has_direct and not op.reads_attributes
         self.amp_name = precision.amp_name(op)
         self.kept = precision.kept(op, text)
-        self.composite = op.gradient is GradientKind.COMPOSITE
+        # On a CPU, where a call runs at once. What a draw saves for second order is more than PyTorch keeps of it, and
+        # what writes to its arguments is given copies.
+        writes = Fact.WRITES_ARGUMENTS in op.facts
+        self.recordable = op.is_aten and op.differentiable and device == "CPU" and not op.random and not writes
+        self.composite = op.gradient is GradientKind.COMPOSITE and not self.recordable
         self.replacements: dict[Any, Any] = {}  # of a composite, by shapes and dtypes
         inputs = text.inputs - text.redraws
         for key, value in op.attributes(text).items():

@@ -107,7 +107,7 @@ def cast(tensors: Sequence[Any], amp_name: str, kept: list[int]) -> Sequence[Any
 
 def kernel(
     function: str, device: str, draws: bool, name: str, text: str, single: bool, infer: Infer, bprop: Any,
-    amp_name: str, kept: list[int],
+    amp_name: str, kept: list[int], recordable: bool,
 ) -> Callable[[Sequence[Any]], Any]:  # fmt: skip
     """The short way of a primitive, which takes its tensors and gives its results; None if these tensors have to go the
     other way.
@@ -118,6 +118,7 @@ def kernel(
         infer: shape and dtype of each result from those of the tensors; raises what the caller shall see.
         bprop: what differentiates the kernel (see bridge.primitive.kernel.Kernel).
         amp_name, kept: see `cast`.
+        recordable: whether PyTorch's autograd can record the call: `bprop` is then for second and higher orders.
     """
 
     def infer_names(inputs: list[tuple[tuple[int, ...], str]]) -> list[tuple[tuple[int, ...], str]]:
@@ -130,5 +131,5 @@ def kernel(
     at_once = on_cpu or draws
     return _module().Kernel(
         path, symbol, on_cpu, at_once, name, text, single, infer_names, bprop.gradients, bprop.uses_results,
-        amp_name, kept,
+        amp_name, kept, recordable,
     )  # fmt: skip

@@ -90,6 +90,7 @@ class Kernel(ops.Custom):
             ""  # for mixed precision (bridge/primitive/precision.py); nothing if the inputs stay as they are
         )
         self.kept: list[int] = []
+        self.recordable = False  # whether PyTorch's autograd can record the call, on the short way
         self.draws = False  # whether it uses PyTorch's generator, which the caller may use next
         self.has_direct = device == devices.target() and input_dtypes is None and direct.is_built()
 
@@ -118,6 +119,7 @@ class Kernel(ops.Custom):
             self.differentiate,
             self.amp_name,
             self.kept,
+            self.recordable,
         )
 
     def __infer__(self, *inputs: dict[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from bridge.programs.calls import Call
+from bridge.programs.memory import storage_of
 from bridge.programs.reads import refuse_reads
-from bridge.programs.tape import Call, Tape, storage_of
+from bridge.programs.tape import Tape
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def _differentiate(
     )
 
 
-_FOREIGN = (str(pathlib.Path(torch.__file__).parent), str(pathlib.Path(__file__).parent))
+_FOREIGN = (str(pathlib.Path(torch.__file__).parent), str(pathlib.Path(__file__).parent.parent))
 
 
 def _location(error: Exception) -> str:

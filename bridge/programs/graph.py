@@ -13,13 +13,13 @@ from mindspore.ops.functional import depend
 from bridge.op import devices
 from bridge.primitive.graph_calls import Call, GraphTensor, graph_call
 from bridge.programs import plan, result_tree, store
+from bridge.programs.calls import Refusal
 from bridge.programs.capture import Spec
 from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.kernel import forward_kernel, program_call, program_result
 from bridge.programs.refusals import no_python_draws, refuse_hooks
 from bridge.programs.sizes import for_all_sizes
 from bridge.programs.state import State
-from bridge.programs.tape import Refusal
 
 
 class GraphProgram:
@@ -39,9 +39,9 @@ class GraphProgram:
     @functools.cached_property
     def call(self) -> Any:
         """Called with the Parameters of the state, the arguments and the keyword arguments."""
-        return graph_call(self.name, self._plan_in_graph)
+        return graph_call(self.name, self.plan_in_graph)
 
-    def _plan_in_graph(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def plan_in_graph(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The expression of a call (bridge/primitive/graph_calls.py)."""
         refuse_hooks(self.function)
         arguments = Arguments(args, kwargs)

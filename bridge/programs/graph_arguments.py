@@ -9,8 +9,8 @@ import torch
 
 from bridge.op import dtypes
 from bridge.primitive.graph_calls import GraphNumber, GraphTensor
+from bridge.programs.calls import Refusal
 from bridge.programs.capture import Spec
-from bridge.programs.tape import Refusal
 from bridge.programs.tree import to_torch_leaf
 
 

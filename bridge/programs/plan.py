@@ -14,7 +14,8 @@ import torch
 
 from bridge.op import dtypes
 from bridge.programs.capture import Spec, capture
-from bridge.programs.listing import Listing, split
+from bridge.programs.listing import Listing
+from bridge.programs.split import split
 from bridge.programs.text import text
 
 # Shape and dtype of a tensor, as bridge.infer has them.

@@ -54,14 +54,15 @@ class Program(_mindspore.CompiledAsMethod):
         if state is None and isinstance(function, torch.nn.Module):
             state, modules = tensors_of(function), [function]
         self.state = State(state or {}, modules, self._calls)
+        self._modules = [part for module in modules for part in module.modules()]
         self.weights = ms.ParameterTuple(list(self.state.parameters.values()))
         self.graph = GraphProgram(function, self.name, self.state, self._autocast)
         if self._gpu >= 0:  # a graph goes on with the memory that its Parameters have when it is compiled
-            self._calls(lambda _: [], [], self._gpu)
+            self._calls(lambda _: [], [], self._gpu, False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = tree.arguments(args, kwargs)
-        found: tree.Tree | None = None
+        found: Any = None
 
         def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
             nonlocal found
@@ -72,22 +73,26 @@ class Program(_mindspore.CompiledAsMethod):
 
         with one_at_a_time:
             try:
-                tensors = self._calls(run, given.tensors, self._gpu)
+                tensors = self._calls(run, given.tensors, self._gpu, self._has_hooks())
             except BaseException:
                 _mindspore.stop_recording()
                 raise
         assert found is not None
         return found.with_tensors(tensors)
 
-    def follow(self) -> None:
-        """Have the module's parameters and buffers be what MindSpore's are now, without a call."""
-        with one_at_a_time:
-            self._calls(lambda _: [], [], self._gpu)
+    def _has_hooks(self) -> bool:
+        """Whether a module has hooks for the backward pass."""
+        return any(part._backward_hooks or part._backward_pre_hooks for part in self._modules)
 
     def on_torch(self, *args: Any, **kwargs: Any) -> Any:
         """The function on PyTorch's tensors, as a part of another program."""
         with self._autocast():
             return self.function(*args, **kwargs)
+
+    def follow(self) -> None:
+        """Have the module's parameters and buffers be what MindSpore's are now, without a call."""
+        with one_at_a_time:
+            self._calls(lambda _: [], [], self._gpu, False)
 
     def _autocast(self) -> Any:
         """What runs the module in the dtype that MindSpore asks for."""

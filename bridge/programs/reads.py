@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bridge.programs.tape import Refusal
+from bridge.programs.calls import Refusal
 
 _READS = ("tolist", "numpy")
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bridge.programs.tape import Refusal
+from bridge.programs.calls import Refusal
 
 _HOOKS = (
     "_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks"

@@ -10,7 +10,7 @@ import torch
 from mindspore.ops.functional import make_dict, make_list
 
 from bridge.primitive.graph_calls import Call
-from bridge.programs.tape import Refusal
+from bridge.programs.calls import Refusal
 
 
 def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:

@@ -38,7 +38,7 @@ class Sharing:
             return []
 
         with one_at_a_time:
-            self._calls(called, tensors, self._gpu)
+            self._calls(called, tensors, self._gpu, False)
 
     @functools.cached_property
     def _gpu(self) -> int:

@@ -19,9 +19,9 @@ from bridge.op import devices, dtypes
 from bridge.op.encoding import Text
 from bridge.op.table import SHARED
 from bridge.primitive import graph_shapes
+from bridge.programs.calls import Refusal
 from bridge.programs.capture import Spec
 from bridge.programs.plan import Plan, ProgramFile
-from bridge.programs.tape import Refusal
 
 SUFFIX = " of all sizes"
 _FAMILY = "family "

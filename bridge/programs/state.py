@@ -14,7 +14,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from bridge import _mindspore
 from bridge.op import dtypes
 from bridge.primitive.tensors import torch_view
-from bridge.programs.tape import Refusal
+from bridge.programs.calls import Refusal
 
 # A tensor that several programs have is one Parameter, and a Parameter that they have is one tensor, which it keeps.
 _parameters = WeakIdKeyDictionary()

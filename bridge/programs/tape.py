@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,6 +21,10 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes, registers, results_of
+from bridge.programs.memory import layout, storage_of
+from bridge.programs.values import Values
+
 # They write to these arguments when they run in training mode, although their schemas do not say so.
 _HIDDEN_WRITES = ("running_mean", "running_var")
 _TRAINING = ("training", "train", "use_input_stats")
@@ -31,54 +34,6 @@ _WRONG_ON_META = {"aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::cudnn_bat
 _FRESH = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
 # A call of at most so many elements is made to learn what is wrong with it.
 _SMALL = 2**22
-
-
-class Refusal(RuntimeError):
-    """A module cannot be captured, and its message says why."""
-
-
-@dataclass(frozen=True)
-class Register:
-    """Stands for a tensor in a call's arguments."""
-
-    number: int
-
-
-@dataclass
-class Call:
-    """One ATen call: arguments in the schema's order, with a Register for each tensor and `DEFAULT` for what was not
-    given."""
-
-    op: Any
-    arguments: list[Any]
-    results: list[int | None]
-    """The registers of its results, flat; None for an undefined tensor."""
-    written: list[int] = field(default_factory=list)
-    """The registers that it writes to."""
-
-    @property
-    def name(self) -> str:
-        return self.op.name()
-
-    @property
-    def operands(self) -> list[int]:
-        return [register.number for register in registers(self.arguments)]
-
-
-class _Default:
-    """The schema's default value."""
-
-
-DEFAULT = _Default()
-
-
-def registers(value: Any) -> Iterator[Register]:
-    """The registers in a call's arguments."""
-    if isinstance(value, Register):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from registers(item)
 
 
 class Tape(TorchDispatchMode):
@@ -103,7 +58,7 @@ class Tape(TorchDispatchMode):
         self._registers: dict[int, int] = {}
         self._state: dict[Any, int] = {}
         self._aliases: list[torch.Tensor] = []
-        self._values = _Values(self)
+        self._values = Values(self.calls, self.tensors, self.constants)
 
     def add(self, tensor: torch.Tensor) -> int:
         """A register for a tensor."""
@@ -114,12 +69,12 @@ class Tape(TorchDispatchMode):
     def stand_in(self, tensor: torch.Tensor, register: int) -> None:
         """Take a tensor with data for a register, whenever it is met."""
         self._registers[id(tensor)] = register
-        self._state[_layout(tensor)] = register
+        self._state[layout(tensor)] = register
 
     def constant(self, tensor: torch.Tensor) -> int:
         """The register of a tensor with data, which PyTorch made while nothing was recorded."""
         if id(tensor) not in self._registers and storage_of(tensor) in (storage for storage, *_ in self._state):
-            register = self._state.get(_layout(tensor))  # such a thing is `Tensor.data`
+            register = self._state.get(layout(tensor))  # such a thing is `Tensor.data`
             if register is None:
                 raise Refusal("a graph does not know a view of a parameter or buffer that was made before it")
             self._registers[id(tensor)] = register
@@ -142,9 +97,9 @@ class Tape(TorchDispatchMode):
 
     def _alias(self, tensor: torch.Tensor) -> int:
         """The register with the same memory and layout: autograd wraps what it has saved anew."""
-        wanted = _layout(tensor)
+        wanted = layout(tensor)
         for number in range(len(self.tensors) - 1, -1, -1):
-            if _layout(self.tensors[number]) == wanted:
+            if layout(self.tensors[number]) == wanted:
                 self._registers[id(tensor)] = number
                 self._aliases.append(tensor)
                 return number
@@ -172,8 +127,7 @@ class Tape(TorchDispatchMode):
             results = self._results_on_zeros(func, fake_args, fake_kwargs)  # or its error, in the kernel's words
         if func in _FRESH:
             self.fresh.update(register.number for register in registers(arguments))
-        given = _flat(results if func._schema.returns else ())
-        found = [None if result is None else self._result(result) for result in given]
+        found = [None if result is None else self._result(result) for result in results_of(func, results)]
         self.calls.append(Call(func, arguments, found, list(_written(func, arguments))))
         return results
 
@@ -211,7 +165,7 @@ class Tape(TorchDispatchMode):
             return made.zero_()
 
         on_gpu = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-        with _no_modes(), torch.enable_grad(), torch.random.fork_rng(on_gpu):  # what grad mode is when a program runs
+        with no_modes(), torch.enable_grad(), torch.random.fork_rng(on_gpu):  # what grad mode is when a program runs
             args, kwargs = tree_map_only(torch.Tensor, zeros, (args, kwargs))
             results = func(*args, **kwargs)
         return tree_map_only(torch.Tensor, lambda result: self.fake_mode.from_tensor(result), results)
@@ -225,7 +179,7 @@ class Tape(TorchDispatchMode):
             raise Refusal(f"{func.name()} asks for {what} that depends on data, which a graph does not know") from None
         by_register = dict(zip(operands, known, strict=True))
         real = tree_map_only(torch.Tensor, lambda tensor: by_register[self.register(tensor)], (args, kwargs))
-        with _no_modes():
+        with no_modes():
             results = func(*real[0], **real[1])
 
         def made(tensor: torch.Tensor) -> torch.Tensor:
@@ -236,61 +190,6 @@ class Tape(TorchDispatchMode):
         return tree_map_only(torch.Tensor, made, results)
 
 
-class _Values:
-    """The data of tensors that follow from constants only, computed when somebody asks."""
-
-    def __init__(self, tape: Tape) -> None:
-        self._tape = tape
-        self._known: dict[int, torch.Tensor] = {}
-        self._next = 0
-
-    def of(self, wanted: list[int]) -> list[torch.Tensor] | None:
-        """The data of some registers; None if one depends on the program's inputs."""
-        for number, tensor in self._tape.constants.items():
-            self._known.setdefault(number, tensor.detach().clone())
-        calls = self._tape.calls
-        with _no_modes(), torch.no_grad():
-            for call in calls[self._next :]:
-                self._run(call)
-        self._next = len(calls)
-        return [self._known[number] for number in wanted] if all(number in self._known for number in wanted) else None
-
-    def _run(self, call: Call) -> None:
-        draws = torch.Tag.nondeterministic_seeded in call.op.tags
-        if draws or not all(number in self._known for number in call.operands) or _is_symbolic(call.arguments):
-            for number in call.written:
-                self._forget(number)
-            return
-
-        def real(value: Any) -> Any:
-            if isinstance(value, Register):
-                return self._known[value.number]
-            return [real(item) for item in value] if isinstance(value, list) else value
-
-        schema = call.op._schema.arguments
-        given = [(a, real(v)) for a, v in zip(schema, call.arguments, strict=True) if v is not DEFAULT]
-        results = call.op(
-            *(value for a, value in given if not a.kwarg_only), **{a.name: v for a, v in given if a.kwarg_only}
-        )
-        for result, tensor in zip(call.results, _flat(results), strict=True):
-            if result is not None and tensor is not None:
-                self._known[result] = tensor
-
-    def _forget(self, written: int) -> None:
-        storage = storage_of(self._tape.tensors[written])
-        for number in [n for n in self._known if storage_of(self._tape.tensors[n]) == storage]:
-            del self._known[number]
-
-
-def storage_of(tensor: torch.Tensor) -> int:
-    """What tells a tensor's memory from others'."""
-    return tensor.untyped_storage()._cdata
-
-
-def _layout(tensor: torch.Tensor) -> Any:
-    return storage_of(tensor), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
-
-
 def _written(func: Any, arguments: list[Any]) -> Iterator[int]:
     schema = func._schema.arguments
     named = {a.name: value for a, value in zip(schema, arguments, strict=True)}
@@ -299,22 +198,3 @@ def _written(func: Any, arguments: list[Any]) -> Iterator[int]:
         declared = argument.alias_info is not None and argument.alias_info.is_write
         if declared or (trains and argument.name in _HIDDEN_WRITES):
             yield from (register.number for register in registers(value))
-
-
-def _flat(results: Any) -> Iterator[torch.Tensor | None]:
-    """The tensors among results; None for an undefined one, nothing for numbers."""
-    if isinstance(results, (list, tuple)):
-        for result in results:
-            yield from _flat(result)
-    elif results is None or isinstance(results, torch.Tensor):
-        yield results
-
-
-def _is_symbolic(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return any(map(_is_symbolic, value))
-    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
-
-
-def _no_modes() -> Any:
-    return torch.utils._python_dispatch._disable_current_modes()

@@ -9,8 +9,8 @@ import torch
 
 from bridge.op import dtypes, schema
 from bridge.op.encoding import Slot, Wrapped, encode
+from bridge.programs.calls import DEFAULT, Call, Refusal, Register
 from bridge.programs.listing import Listing, last_uses, origins
-from bridge.programs.tape import DEFAULT, Call, Refusal, Register
 
 
 def text(listing: Listing) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -14,7 +14,8 @@ from torch.utils import _pytree as pytree
 
 from bridge.op import dtypes
 
-_MINDSPORE_DTYPE = type(ms.float32)
+# What needs no look inside. PyTorch takes nested values apart in ten microseconds, and leaves a cycle of garbage.
+_PLAIN = frozenset((ms.Tensor, ms.Parameter, int, float, bool, str, type(None)))
 
 
 class Tree:
@@ -83,18 +84,47 @@ def _with_fields(value: Any, names: list[str], fields: list[Any]) -> Any:
     return changed
 
 
-def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
+class _PlainArguments:
+    """Arguments of which none is a container: in the place of a Tree."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._args, self._kwargs = args, kwargs
+        self.tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, ms.Tensor)]
+
+    def with_tensors(self, tensors: list[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        if len(tensors) == len(self._args) and not self._kwargs:  # the usual call
+            return tensors, self._kwargs
+        left = iter(tensors)
+        args = [next(left) if isinstance(value, ms.Tensor) else value for value in self._args]
+        return args, {k: next(left) if isinstance(value, ms.Tensor) else value for k, value in self._kwargs.items()}
+
+
+class _Tensors:
+    """A tuple of tensors: in the place of a Tree."""
+
+    def __init__(self, tensors: tuple[torch.Tensor, ...]) -> None:
+        self.tensors = list(tensors)
+
+    def with_tensors(self, tensors: list[Any]) -> tuple[Any, ...]:
+        return tuple(tensors)
+
+
+def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree | _PlainArguments:
     """The positional and keyword arguments of a call with MindSpore's tensors."""
+    if _PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values())):
+        return _PlainArguments(args, kwargs)
     return Tree((args, kwargs), ms.Tensor, to_torch_leaf)
 
 
-def results(value: Any) -> Tree:
+def results(value: Any) -> Tree | _Tensors:
     """What a PyTorch module returned."""
+    if type(value) is tuple and {torch.Tensor}.issuperset(map(type, value)):
+        return _Tensors(value)
     return Tree(value, torch.Tensor, _to_mindspore)
 
 
 def to_torch_leaf(leaf: Any) -> Any:
-    return dtypes.to_torch(leaf) if isinstance(leaf, _MINDSPORE_DTYPE) else leaf
+    return dtypes.to_torch(leaf) if isinstance(leaf, ms.dtype.Type) else leaf
 
 
 def _to_mindspore(leaf: Any) -> Any:

@@ -9,9 +9,11 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 
-#include "boxed.h"
 #include "gradient/differentiable.h"
+#include "gradient/overload.h"
 #include "gradient/random_state.h"
 #include "shim.h"
 
@@ -20,14 +22,6 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-void flatten(const c10::IValue &value, Tensors &tensors) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) tensors.push_back(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor &tensor : value.toTensorList()) tensors.push_back(tensor);
-  }
-}
-
 class gradient_shim {
  public:
   static constexpr bool kUsesAutograd = true;
@@ -35,11 +29,12 @@ class gradient_shim {
   // The text is the overload's name, for each level which inputs of the level below are asked for (a 0 or 1 for each,
   // or nothing if all are), the numbers of the overload's outputs and of this kernel's inputs, and then the overload's
   // own text.
-  explicit gradient_shim(Arguments &args) : op_(find(args)) {
+  explicit gradient_shim(Arguments &args) {
+    std::string op;
     int64_t inputs = 0;
-    args >> asked_ >> outputs_ >> inputs;
+    args >> op >> asked_ >> outputs_ >> inputs;
     redraws_ = args.take_random_mark();
-    for (const auto &argument : op_.schema().arguments()) arguments_.push_back(take_boxed(args, argument));
+    overload_.emplace(op, args);
     op_inputs_ = args.inputs() + (redraws_ ? 1 : 0);
     args.expect_more_inputs(static_cast<int>(inputs) - args.inputs());
   }
@@ -50,30 +45,12 @@ class gradient_shim {
     const auto received = c.inputs();
     for (size_t i = 0; i < received.size(); ++i) {
       inputs.push_back(received[i].detach());
-      inputs.back().set_requires_grad(!asked_.empty() && is_differentiable(received[i]) && !is_state(i));
+      inputs.back().set_requires_grad(!asked_.empty() && is_differentiable(received[i]) && !overload_->is_state(i));
     }
     c.store([&] { return evaluate(asked_.size(), inputs, c.device(), /*differentiated_again=*/false); });
   }
 
  private:
-  static c10::OperatorHandle find(Arguments &args) {
-    std::string op;
-    args >> op;
-    op.resize(std::min(op.size(), op.find('#')));  // the number that tells the bridge's operators of one name apart
-    if (op.find("::") == std::string::npos) op.insert(0, "aten::");
-    return find_operator(op);
-  }
-
-  bool is_state(size_t input) const {
-    for (const auto &argument : arguments_) {
-      if (!argument.is_state) continue;
-      for (const auto &tensor : argument.tensors) {
-        if (tensor && tensor->index == static_cast<int>(input)) return true;
-      }
-    }
-    return false;
-  }
-
   // The number of inputs of the kernel one level below `level`.
   size_t inner_inputs(size_t level, at::ArrayRef<at::Tensor> inputs) const {
     if (level == 1) return static_cast<size_t>(op_inputs_);
@@ -135,25 +112,13 @@ class gradient_shim {
     return gradients;
   }
 
-  // The overload itself, through the dispatcher, so that autograd records it: what it writes to, and what it returns.
   Tensors call(at::ArrayRef<at::Tensor> inputs, c10::Device device) const {
     std::optional<Redraw> redraw;
     if (redraws_) redraw.emplace(inputs[static_cast<size_t>(op_inputs_ - 1)]);
-    torch::jit::Stack stack;
-    Tensors results;
-    for (const auto &argument : arguments_) {
-      stack.push_back(argument.fill(inputs, device));
-      if (argument.is_written) results.push_back(stack.back().toTensor());
-    }
-    op_.callBoxed(stack);
-    for (size_t i = 0; i < stack.size(); ++i) {
-      if (!is_written(op_.schema().returns()[i])) flatten(stack[i], results);
-    }
-    return results;
+    return (*overload_)(inputs, device);
   }
 
-  c10::OperatorHandle op_;
-  std::vector<Boxed> arguments_;
+  std::optional<Overload> overload_;
   std::vector<std::string> asked_;
   int64_t outputs_ = 0;
   int op_inputs_ = 0;

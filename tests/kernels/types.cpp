@@ -59,6 +59,8 @@ at::Tensor push(at::Tensor &queue, const at::Tensor &x) {
   return first;
 }
 
+at::Tensor named(const at::Tensor &c, const at::Tensor &flat, double factor) { return c - flat * factor; }
+
 struct Opaque {};
 at::Tensor from_opaque(const at::Tensor &x, Opaque) { return x; }
 Opaque to_opaque(const at::Tensor &) { return {}; }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "mindspore/python/queues.h"
 #include "mindspore/python/record.h"
 #include "mindspore/python/runner.h"
+#include "mindspore/python/torch_call.h"
 
 namespace ms_ext::pynative {
 
@@ -24,16 +26,19 @@ namespace ms_ext::pynative {
 class Kernel {
  public:
   // Args: those of Shim; whether the result is one tensor; that of Inference; differentiate(inputs, out, dout), which
-  // is given None as `out` unless it uses the results; and for MixedPrecision, the name and which inputs to keep.
+  // is given None as `out` unless it uses the results; for MixedPrecision, the name and which inputs to keep;
+  // whether PyTorch can record the call.
   Kernel(const std::string &library, const std::string &function, bool on_host, bool at_once, const std::string &op,
          const std::string &args, bool single, py::function infer, py::object differentiate, bool uses_results,
-         const std::string &amp_name, std::vector<size_t> kept)
+         const std::string &amp_name, std::vector<size_t> kept, bool recordable)
       : shim_(std::make_shared<Shim>(library, function, on_host, at_once, op, args)),
         infer_(std::move(infer)),
         bprop_(std::make_shared<Bprop>(op.find("::") == std::string::npos ? "aten." + op : op, on_host, single,
                                        uses_results, std::move(differentiate))),
         precision_(amp_name),
-        kept_(std::move(kept)) {}
+        kept_(std::move(kept)) {
+    if (recordable) recorder_.emplace(op, args);
+  }
 
   // The results; None for inputs that only a primitive can take, or refuse.
   py::object operator()(const py::sequence &tensors) {
@@ -44,13 +49,7 @@ class Kernel {
     wait_for(inputs);
     const Specs specs = infer_(inputs);
     if (specs == nullptr) return py::none();
-    std::vector<ms::Tensor> outputs;
-    for (const Spec &spec : *specs) outputs.emplace_back(spec.dtype, spec.shape);
-    std::make_shared<Runner>(bprop_->name, shim_)->Run(contiguous(inputs), outputs);
-    if (mindspore::pynative::GradState::Get().RequiresGrad()) {
-      const py::gil_scoped_release released;  // the queue may be full, and its thread wait for the GIL
-      std::make_shared<Recorded>(bprop_, specs)->record(held(inputs), held(outputs));
-    }
+    const std::vector<ms::Tensor> outputs = run(inputs, specs);
     if (bprop_->single) return py::cast(outputs.front());
     py::tuple results(outputs.size());
     for (size_t i = 0; i < outputs.size(); ++i) results[i] = py::cast(outputs[i]);
@@ -58,6 +57,27 @@ class Kernel {
   }
 
  private:
+  // The results, recorded if MindSpore records.
+  std::vector<ms::Tensor> run(const std::vector<ms::Tensor> &inputs, const Specs &specs) const {
+    const bool records = mindspore::pynative::GradState::Get().RequiresGrad();
+    const Flags differentiated = records && recorder_ ? TorchRecorder::differentiated(inputs) : nullptr;
+    std::vector<ms::Tensor> outputs;
+    std::shared_ptr<TorchCall> call;
+    if (differentiated != nullptr) {
+      const auto given = contiguous(inputs);
+      const py::gil_scoped_release released;
+      call = (*recorder_)(given, differentiated, *specs, &outputs);
+    } else {
+      for (const Spec &spec : *specs) outputs.emplace_back(spec.dtype, spec.shape);
+      std::make_shared<Runner>(bprop_->name, shim_)->Run(contiguous(inputs), outputs);
+    }
+    if (records && (call != nullptr || !recorder_)) {
+      const py::gil_scoped_release released;  // the queue may be full, and its thread wait for the GIL
+      std::make_shared<Recorded>(bprop_, specs, std::move(call))->record(held(inputs), held(outputs));
+    }
+    return outputs;
+  }
+
   // MindSpore's own operators are taken up by one thread, and run by another. They come before this one.
   void wait_for(const std::vector<ms::Tensor> &inputs) const {
     const py::gil_scoped_release released;
@@ -85,6 +105,7 @@ class Kernel {
   std::shared_ptr<Bprop> bprop_;
   MixedPrecision precision_;
   std::vector<size_t> kept_;
+  std::optional<TorchRecorder> recorder_;
 };
 
 }  // namespace ms_ext::pynative

@@ -4,8 +4,6 @@
 // Compiled with MindSpore's headers and string ABI; torch_tensors.h has PyTorch's side.
 #include "mindspore/python/module.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -17,7 +15,8 @@
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
 #include "include/utils/pynative/grad_state.h"
 #include "include/utils/pynative/variable.h"
-#include "mindspore/python/dtype.h"
+#include "mindspore/python/memory.h"
+#include "mindspore/python/needs.h"
 #include "mindspore/python/queues.h"
 #include "programs/python/torch_tensors.h"
 
@@ -27,11 +26,10 @@ using mindspore::tensor::TensorPtr;
 using mindspore::tensor::TensorPtrList;
 using mindspore::tensor::Version;
 using ms_ext::TensorMemory;
-
-template <typename Function>
-Function *function_of(const char *library, const char *name) {
-  return reinterpret_cast<Function *>(dlsym(dlopen(library, RTLD_LAZY | RTLD_NOLOAD), name));
-}
+using ms_ext::pynative::data_of;
+using ms_ext::pynative::function_of;
+using ms_ext::pynative::Owner;
+using ms_ext::pynative::tensor_on;
 
 // Finds a function of PyTorch's side once.
 #define TORCH(name) static const auto name = function_of<decltype(::name)>("libms_ext_python.so", #name)
@@ -57,24 +55,27 @@ uint32_t version(const py::handle &torch) {
   return ms_ext_torch_version(torch.ptr());
 }
 
-// Where MindSpore keeps a tensor for others: on its GPU if it has one, and on which stream that works.
+// Where MindSpore's GPU keeps tensors for others, and on which stream that works.
 //
 // MindSpore's interface for operators brings the inputs there, as for any operator.
 class Place final : public ms::pynative::PyboostRunner {
  public:
   explicit Place(int gpu) : PyboostRunner("module"), gpu_(gpu) {}
 
-  // Waits for MindSpore to launch what it was asked for, and brings the tensors here. Without the GIL.
+  // Waits for MindSpore to launch what it was asked for, and brings the tensors here. None on a CPU. Without the GIL.
   static std::shared_ptr<Place> of(const TensorPtrList &tensors, int gpu) {
     ms_ext::wait_for_mindspore(true);
+    if (gpu < 0) return nullptr;
     auto place = std::make_shared<Place>(gpu);
-    if (gpu >= 0) {
-      std::vector<ms::Tensor> inputs;
-      for (const TensorPtr &tensor : tensors) inputs.emplace_back(tensor);
-      place->Run(inputs, {});
-      ms_ext::wait_for_launches();  // the tensors have memory there from then on
-    }
+    std::vector<ms::Tensor> inputs;
+    for (const TensorPtr &tensor : tensors) inputs.emplace_back(tensor);
+    place->Run(inputs, {});
+    ms_ext::wait_for_launches();  // the tensors have memory there from then on
     return place;
+  }
+
+  static uint32_t stream_id_of(const std::shared_ptr<Place> &place) {
+    return place == nullptr ? 0 : static_cast<uint32_t>(place->stream_id());
   }
 
   int gpu() const { return gpu_; }
@@ -87,62 +88,6 @@ class Place final : public ms::pynative::PyboostRunner {
   int gpu_;
 };
 
-void *data_of(const TensorPtr &tensor) {
-  if (tensor->DataSize() == 0) return nullptr;
-  const auto &address = tensor->device_address();
-  auto *data = address == nullptr ? nullptr : static_cast<char *>(address->GetMutablePtr());
-  if (data == nullptr) {
-    throw std::runtime_error("a tensor has an initializer that has not run: call its init_data() first");
-  }
-  return data + tensor->storage_offset() * tensor->DataItemSize();
-}
-
-// Keeps the memory of a tensor of MindSpore's.
-class Owner {
- public:
-  static TensorMemory memory_of(const TensorPtr &tensor, int gpu) {
-    const auto *dtype = ms_ext::find(tensor->data_type());
-    if (dtype == nullptr) {
-      throw py::type_error("PyTorch has no dtype for MindSpore's " + mindspore::TypeIdToString(tensor->data_type()));
-    }
-    TensorMemory memory;
-    memory.data = data_of(tensor);
-    memory.dtype = dtype->name;
-    memory.gpu = gpu;
-    auto *owner = new Owner(tensor);
-    memory.shape = owner->shape_.data();
-    memory.ndim = owner->shape_.size();
-    if (!owner->strides_.empty()) memory.strides = owner->strides_.data();
-    memory.owner = owner;
-    memory.release = [](void *object) { delete static_cast<Owner *>(object); };
-    return memory;
-  }
-
- private:
-  explicit Owner(const TensorPtr &tensor) : shape_(tensor->shape()), address_(tensor->device_address()) {
-    if (!tensor->is_contiguous()) strides_ = tensor->stride();
-  }
-
-  ShapeVector shape_;
-  ShapeVector strides_;  // empty if contiguous
-  mindspore::device::DeviceAddressPtr address_;
-};
-
-// A tensor of MindSpore's on memory of PyTorch's, which it releases.
-TensorPtr tensor_on(const TensorMemory &memory, uint32_t stream_id) {
-  using mindspore::device::DeviceAddress;
-  using mindspore::device::DeviceType;
-  const std::shared_ptr<void> owner(memory.owner, memory.release);
-  const auto dtype = ms_ext::id_of(memory.dtype);
-  const ShapeVector shape(memory.shape, memory.shape + memory.ndim);
-  size_t bytes = ms_ext::find(dtype)->size;
-  for (const int64_t size : shape) bytes *= static_cast<size_t>(size);
-  const auto type = memory.gpu < 0 ? DeviceType::kCPU : DeviceType::kGPU;
-  auto address = std::make_shared<DeviceAddress>(memory.data, bytes, type, stream_id);
-  address->SetDevicePointerDeleter([owner](void *, bool) {});
-  return std::make_shared<mindspore::tensor::Tensor>(dtype, shape, address);
-}
-
 TensorPtr from_torch(const py::handle &torch, uint32_t stream_id = 0) {
   TORCH(ms_ext_from_torch);
   TensorMemory memory;
@@ -153,10 +98,10 @@ TensorPtr from_torch(const py::handle &torch, uint32_t stream_id = 0) {
 // While it lives, PyTorch works on MindSpore's stream.
 class OnStream {
  public:
-  explicit OnStream(Place &place) {
-    if (place.gpu() < 0) return;
+  explicit OnStream(const std::shared_ptr<Place> &place) {
+    if (place == nullptr) return;
     static const auto enter = function_of<void *(void *, int)>("libms_ext_cuda.so", "ms_ext_enter_stream");
-    guard_ = enter(place.stream(), place.gpu());
+    guard_ = enter(place->stream(), place->gpu());
   }
   ~OnStream() {
     if (guard_ == nullptr) return;
@@ -259,8 +204,8 @@ namespace mindspore::pynative::autograd {
 template <>
 struct CppFunctionNode<ModuleCall> final : public BackwardNode {
   // Records nothing yet: `record` does.
-  CppFunctionNode(const std::string &name, size_t outputs, std::unique_ptr<Graph> graph, int gpu)
-      : BackwardNode(name, outputs), graph_(std::move(graph)), gpu_(gpu) {}
+  CppFunctionNode(const std::string &name, size_t outputs, std::unique_ptr<Graph> graph, int gpu, bool has_hooks)
+      : BackwardNode(name, outputs), graph_(std::move(graph)), gpu_(gpu), has_hooks_(has_hooks) {}
 
   // Args: the tensors that have a gradient; the results; the inputs that the module wrote to, which are results too.
   void record(const TensorPtrList &inputs, TensorPtrList outputs, const TensorPtrList &written) {
@@ -291,11 +236,14 @@ struct CppFunctionNode<ModuleCall> final : public BackwardNode {
       cotangents.push_back(unused ? TensorMemory() : Owner::memory_of(gradient->cast<TensorPtr>(), gpu_));
     }
     const auto wanted = std::make_unique<bool[]>(inputs_);
-    for (size_t i = 0; i < inputs_; ++i) wanted[i] = context_.NeedsInputGrad(i);
-    const OnStream on_stream(*place);
+    for (size_t i = 0; i < inputs_; ++i) {
+      // A hook of a layer runs when the gradient of the layer's input is computed.
+      wanted[i] = has_hooks_ ? context_.NeedsInputGrad(i) : ms_ext::pynative::is_asked(*this, i);
+    }
+    const OnStream on_stream(place);
     ValuePtrList values;
     for (const TensorMemory &found : graph_->differentiate(cotangents, wanted.get())) {
-      values.push_back(found.dtype == nullptr ? kNone : ValuePtr(tensor_on(found, place->stream_id())));
+      values.push_back(found.dtype == nullptr ? kNone : ValuePtr(tensor_on(found, Place::stream_id_of(place))));
     }
     return values;
   }
@@ -316,6 +264,7 @@ struct CppFunctionNode<ModuleCall> final : public BackwardNode {
 
   std::unique_ptr<Graph> graph_;
   int gpu_;
+  bool has_hooks_;
   size_t inputs_ = 0;
   AutogradContext context_;
 };
@@ -418,15 +367,15 @@ class Module {
   void replace(size_t position, py::object torch) { shared_.at(position).replace(std::move(torch)); }
 
   // Args: run([torch.Tensor, ...]), which runs the module and gives the tensors among its results; MindSpore's tensors;
-  // the GPU, or -1. Returns MindSpore's tensors.
-  py::list operator()(const py::function &run, const py::sequence &tensors, int gpu) {
+  // the GPU, or -1; whether modules have hooks for the backward pass. Returns MindSpore's tensors.
+  py::list operator()(const py::function &run, const py::sequence &tensors, int gpu, bool has_hooks) {
     Call call;
     for (const py::handle tensor : tensors) call.inputs.push_back(tensor_of(tensor));
     for (const Shared &shared : shared_) call.shared.push_back(shared.tensor());
     const auto place = place_of(call, gpu);
     for (size_t i = 0; i < shared_.size(); ++i) shared_[i].follow(call.shared[i], gpu);
     view(&call, gpu);
-    const OnStream on_stream(*place);
+    const OnStream on_stream(place);
     py::list results;
     {
       const Recording recording(call.records);
@@ -434,25 +383,27 @@ class Module {
     }
     py::list own;
     for (const py::handle result : results) {
-      own.append(py::cast(ms::Tensor(from_torch(result, place->stream_id()))));
+      own.append(py::cast(ms::Tensor(from_torch(result, Place::stream_id_of(place)))));
     }
-    finish(call, results, own, gpu);
+    finish(call, results, own, gpu, has_hooks);
     return own;
   }
 
  private:
   static std::shared_ptr<Place> place_of(const Call &call, int gpu) {
     const py::gil_scoped_release released;
-    TensorPtrList all = call.inputs;
-    all.insert(all.end(), call.shared.begin(), call.shared.end());
+    TensorPtrList all;
+    if (gpu >= 0) {
+      all = call.inputs;
+      all.insert(all.end(), call.shared.begin(), call.shared.end());
+    }
     return Place::of(all, gpu);
   }
 
   // Nobody may write to what MindSpore takes for an input of the whole computation, as nobody may in PyTorch.
   static ms_ext::Gradient needs(const TensorPtr &input) {
     using mindspore::pynative::autograd::impl::GetUnsafeGradNodeImpl;
-    static mindspore::pynative::autograd::AutogradContext context;
-    if (!context.NeedGrad(input)) return ms_ext::Gradient::kNone;
+    if (!ms_ext::pynative::has_gradient(input)) return ms_ext::Gradient::kNone;
     const auto node = GetUnsafeGradNodeImpl(input);
     return node == nullptr || node->IsLeaf() ? ms_ext::Gradient::kOfLeaf : ms_ext::Gradient::kOfResult;
   }
@@ -479,7 +430,7 @@ class Module {
   }
 
   // Records the call, and tells MindSpore which inputs the module wrote to.
-  void finish(const Call &call, const py::list &results, const py::list &own, int gpu) const {
+  void finish(const Call &call, const py::list &results, const py::list &own, int gpu, bool has_hooks) const {
     TensorPtrList recorded, outputs, written;
     Objects leaves, roots;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -510,7 +461,7 @@ class Module {
     for (size_t i = 0; i < outputs.size(); ++i) graph->watch(outputs[i], roots[i]);
     for (size_t i = 0; i < call.inputs.size(); ++i) graph->watch(call.inputs[i], call.views[i]);
     for (size_t i = 0; i < shared_.size(); ++i) graph->watch(call.shared[i], shared_[i].torch());
-    auto node = std::make_shared<Recorded>(name_, roots.size(), std::move(graph), gpu);
+    auto node = std::make_shared<Recorded>(name_, roots.size(), std::move(graph), gpu, has_hooks);
     const py::gil_scoped_release released;
     node->record(recorded, std::move(outputs), written);
   }

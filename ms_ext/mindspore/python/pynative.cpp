@@ -15,6 +15,6 @@ PYBIND11_MODULE(_pynative, module) {
   module.def("has_mixed_precision", &ms_ext::pynative::has_mixed_precision);
   py::class_<Kernel>(module, "Kernel")
       .def(py::init<const std::string &, const std::string &, bool, bool, const std::string &, const std::string &,
-                    bool, py::function, py::object, bool, const std::string &, std::vector<size_t>>())
+                    bool, py::function, py::object, bool, const std::string &, std::vector<size_t>, bool>())
       .def("__call__", &Kernel::operator());
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,8 +10,12 @@
 #include "include/pynative/backward/function.h"
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
 #include "include/runtime/pipeline/pipeline.h"
+#include "include/utils/pynative/grad_state.h"
 #include "mindspore/python/inference.h"
+#include "mindspore/python/needs.h"
 #include "mindspore/python/python_object.h"
+#include "mindspore/python/queues.h"
+#include "mindspore/python/torch_call.h"
 #include "mindspore/python/zeros.h"
 
 namespace ms_ext::pynative {
@@ -43,9 +48,13 @@ namespace mindspore::pynative::autograd {
 // A recorded call.
 template <>
 struct CppFunctionNode<ms_ext::pynative::Call> final : public BackwardNode {
-  // Records nothing yet: `record` does.
-  CppFunctionNode(std::shared_ptr<ms_ext::pynative::Bprop> bprop, ms_ext::pynative::Specs specs)
-      : BackwardNode(bprop->name, specs->size()), bprop_(std::move(bprop)), specs_(std::move(specs)) {}
+  // Records nothing yet: `record` does. `call` is what PyTorch recorded of it, or null.
+  CppFunctionNode(std::shared_ptr<ms_ext::pynative::Bprop> bprop, ms_ext::pynative::Specs specs,
+                  std::shared_ptr<ms_ext::pynative::TorchCall> call)
+      : BackwardNode(bprop->name, specs->size()),
+        bprop_(std::move(bprop)),
+        specs_(std::move(specs)),
+        call_(std::move(call)) {}
 
   void record(const TensorPtrList &inputs, TensorPtrList outputs) {
     context_.node_ = weak_from_this();
@@ -59,7 +68,28 @@ struct CppFunctionNode<ms_ext::pynative::Call> final : public BackwardNode {
         std::make_shared<Saved>(std::static_pointer_cast<CppFunctionNode>(shared_from_this())));
   }
 
+  // By what PyTorch recorded, once. A gradient that is differentiated itself is a call in its turn.
   ValuePtrList CallBackward(const ValuePtrList &gradients) override {
+    const auto call = GradState::Get().RequiresGrad() ? nullptr : std::exchange(call_, nullptr);
+    return call != nullptr ? by_torch(*call, gradients) : by_calls(gradients);
+  }
+
+  void Release() override {
+    context_.saved_tensors_.clear();
+    call_.reset();
+  }
+
+ private:
+  ValuePtrList by_torch(const ms_ext::pynative::TorchCall &call, const ValuePtrList &gradients) const {
+    std::optional<py::gil_scoped_release> released;  // PyTorch's engine wants it
+    if (PyGILState_Check() != 0) released.emplace();
+    ms_ext::wait_for_mindspore(true);
+    const auto wanted = std::make_unique<bool[]>(inputs_);
+    for (size_t i = 0; i < inputs_; ++i) wanted[i] = ms_ext::pynative::is_asked(*this, i);
+    return call.differentiate(gradients, wanted, inputs_);
+  }
+
+  ValuePtrList by_calls(const ValuePtrList &gradients) {
     const TensorPtrList saved = context_.GetSavedTensors();
     const TensorPtrList cotangents = complete(gradients);
     std::vector<ms::Tensor> results(inputs_);
@@ -71,7 +101,7 @@ struct CppFunctionNode<ms_ext::pynative::Call> final : public BackwardNode {
       for (size_t i = 0; i < inputs_; ++i) {
         const py::object one = found[i];
         if (PyExceptionInstance_Check(one.ptr())) {
-          if (is_asked(i)) raise(one);
+          if (ms_ext::pynative::is_asked(*this, i)) raise(one);
         } else if (!one.is_none()) {
           results[i] = one.cast<ms::Tensor>();
         }
@@ -89,9 +119,6 @@ struct CppFunctionNode<ms_ext::pynative::Call> final : public BackwardNode {
     return values;
   }
 
-  void Release() override { context_.saved_tensors_.clear(); }
-
- private:
   // After MindSpore's task that saves the tensors, on the same thread.
   class Saved final : public mindspore::runtime::AsyncTask {
    public:
@@ -102,13 +129,6 @@ struct CppFunctionNode<ms_ext::pynative::Call> final : public BackwardNode {
    private:
     std::shared_ptr<CppFunctionNode> node_;
   };
-
-  // Whether a gradient of this input leads to one that the program asked for.
-  bool is_asked(size_t input) const {
-    const Edge &edge = next_edges()[input];
-    const AutoDiffInterfacePtr engine = impl::CurrentAutoDiffEngine();
-    return edge.is_defined() && (engine == nullptr || engine->IsInExecGraph(edge.grad_node));
-  }
 
   [[noreturn]] static void raise(const py::object &error) {
     PyErr_SetObject(PyExceptionInstance_Class(error.ptr()), error.ptr());
@@ -145,6 +165,7 @@ struct CppFunctionNode<ms_ext::pynative::Call> final : public BackwardNode {
 
   std::shared_ptr<ms_ext::pynative::Bprop> bprop_;
   ms_ext::pynative::Specs specs_;
+  std::shared_ptr<ms_ext::pynative::TorchCall> call_;
   size_t inputs_ = 0;
   AutogradContext context_;
 };

@@ -10,19 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace ms_ext {
+#include "programs/memory.h"
 
-// The memory of a tensor of either framework. Whoever is given one owns it, and calls `release` when it is done.
-struct TensorMemory {
-  void *data = nullptr;
-  const int64_t *shape = nullptr;    // lives as long as the owner
-  const int64_t *strides = nullptr;  // null if contiguous
-  size_t ndim = 0;
-  const char *dtype = nullptr;  // null if there is no tensor
-  int gpu = -1;                 // its index; -1 for the host
-  void *owner = nullptr;
-  void (*release)(void *owner) = nullptr;
-};
+namespace ms_ext {
 
 // What PyTorch is to take a tensor for: one without gradient, a leaf, or a result, which may be written to.
 enum class Gradient { kNone, kOfLeaf, kOfResult };

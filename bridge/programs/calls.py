@@ -1,0 +1,75 @@
+"""One ATen call, as a tape writes it down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+
+class Refusal(RuntimeError):
+    """A module cannot be captured, and its message says why."""
+
+
+@dataclass(frozen=True)
+class Register:
+    """Stands for a tensor in a call's arguments."""
+
+    number: int
+
+
+@dataclass
+class Call:
+    """One ATen call: arguments in the schema's order, with a Register for each tensor and `DEFAULT` for what was not
+    given."""
+
+    op: Any
+    arguments: list[Any]
+    results: list[int | None]
+    """The registers of its results, flat; None for an undefined tensor."""
+    written: list[int] = field(default_factory=list)
+    """The registers that it writes to."""
+
+    @property
+    def name(self) -> str:
+        return self.op.name()
+
+    @property
+    def operands(self) -> list[int]:
+        return [register.number for register in registers(self.arguments)]
+
+
+class _Default:
+    """The schema's default value."""
+
+
+DEFAULT = _Default()
+
+
+def registers(value: Any) -> Iterator[Register]:
+    """The registers in a call's arguments."""
+    if isinstance(value, Register):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from registers(item)
+
+
+def results_of(op: Any, results: Any) -> Iterator[torch.Tensor | None]:
+    """The tensors among a call's results; None for an undefined one, nothing for numbers."""
+    return _flat(results if op._schema.returns else ())
+
+
+def _flat(results: Any) -> Iterator[torch.Tensor | None]:
+    if isinstance(results, (list, tuple)):
+        for result in results:
+            yield from _flat(result)
+    elif results is None or isinstance(results, torch.Tensor):
+        yield results
+
+
+def no_modes() -> Any:
+    """A context in which PyTorch calls its kernels."""
+    return torch.utils._python_dispatch._disable_current_modes()

@@ -1,0 +1,109 @@
+"""What passes from forward to backward: memory, whole.
+
+Tensors that share memory in PyTorch are saved once, and stand in backward with the sizes and strides that they had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bridge.programs.calls import Call, Register
+from bridge.programs.capture import Captured, Spec
+from bridge.programs.listing import Listing, Output, new_register
+from bridge.programs.memory import is_whole, layout_in_memory, storage_of
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where backward takes a tensor from: "input" or "output" of forward, or "cotangent" of an output."""
+
+    kind: str
+    position: int
+
+
+class Passing:
+    """What passes from forward to backward."""
+
+    def __init__(
+        self, captured: Captured, forward: Listing, written_constants: set[int], shapes_of: Sequence[int]
+    ) -> None:
+        self.tape = captured.tape
+        self.forward = forward
+        self.sources: list[Source] = []
+        self._inputs = {storage_of(self.tape.tensors[number]): i for i, number in enumerate(captured.inputs)}
+        constants = {storage_of(self.tape.tensors[number]): number for number in self.tape.constants}
+        self._constants = {s: number for s, number in constants.items() if s not in written_constants}
+        self._given: dict[Any, int] = {}
+        for i, output in enumerate(forward.outputs):
+            tensor = self.tape.tensors[output.registers[0]]
+            if is_whole(tensor):
+                self._given.setdefault((storage_of(tensor), tensor.dtype), i)
+        self._of_inputs: dict[int, list[int]] = {position: [] for position in shapes_of}
+        self._of_constants: dict[int, list[int]] = {}
+        self._of_outputs: dict[int, list[int]] = {}
+
+    def add(self, number: int) -> None:
+        """Pass a register of forward's."""
+        tensor = self.tape.tensors[number]
+        storage = storage_of(tensor)
+        flagged = tensor.is_conj() or tensor.is_neg()  # these are no property of memory
+        if storage in self._constants:
+            self._of_constants.setdefault(self._constants[storage], []).append(number)
+        elif storage in self._inputs and not flagged and self._input(storage).dtype == tensor.dtype:
+            self._of_inputs.setdefault(self._inputs[storage], []).append(number)
+        else:
+            self._save(number, (storage, tensor.dtype, number) if flagged else (storage, tensor.dtype))
+
+    def _input(self, storage: int) -> torch.Tensor:
+        return self.tape.tensors[self.forward.inputs[self._inputs[storage]]]
+
+    def _save(self, number: int, key: Any) -> None:
+        """Have forward give a register's memory."""
+        tensor = self.tape.tensors[number]
+        if key not in self._given:
+            self._given[key] = len(self.forward.outputs)
+            is_memory = len(key) == 2
+            size = (tensor.untyped_storage().nbytes() // tensor.itemsize,) if is_memory else tuple(tensor.shape)
+            self.forward.outputs.append(Output([], Spec(size, tensor.dtype), is_memory))
+        position = self._given[key]
+        self._of_outputs.setdefault(position, []).append(number)
+        output = self.forward.outputs[position]
+        if output.is_memory or not output.registers:
+            output.registers.append(number)
+
+    def views(self, backward: Listing) -> list[Call]:
+        """The calls with which backward begins: they make the tensors of forward out of what is passed."""
+        calls: list[Call] = []
+        for position, numbers in self._of_inputs.items():
+            like = self.tape.tensors[self.forward.inputs[position]]
+            calls += self._take(backward, Source("input", position), like, numbers)
+        for position, numbers in self._of_outputs.items():
+            calls += self.take(backward, Source("output", position), self.forward.outputs[position], numbers)
+        for constant, numbers in self._of_constants.items():
+            calls += [self._view(constant, number) for number in numbers if number != constant]
+        return calls
+
+    def take(self, backward: Listing, source: Source, output: Output, numbers: list[int]) -> list[Call]:
+        """Have backward take what is like an output of forward's. Gives the calls that make these tensors of it."""
+        with self.tape.fake_mode:
+            device = self.tape.tensors[numbers[0]].device
+            like = torch.empty(output.shape, dtype=output.spec.dtype, device=device)
+        return self._take(backward, source, like, numbers)
+
+    def _take(self, backward: Listing, source: Source, like: torch.Tensor, numbers: list[int]) -> list[Call]:
+        wanted = layout_in_memory(like)
+        register = next((number for number in numbers if layout_in_memory(self.tape.tensors[number]) == wanted), None)
+        if register is None:
+            register = new_register(self.tape, like)
+        backward.inputs.append(register)
+        self.sources.append(source)
+        return [self._view(register, number) for number in numbers if number != register]
+
+    def _view(self, source: int, number: int) -> Call:
+        tensor = self.tape.tensors[number]
+        layout = [list(tensor.shape), list(tensor.stride()), tensor.storage_offset()]
+        return Call(torch.ops.aten.as_strided.default, [Register(source), *layout], [number])

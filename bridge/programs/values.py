@@ -1,0 +1,61 @@
+"""The data of what follows from a program's constants only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from bridge.programs.calls import DEFAULT, Call, Register, no_modes, results_of
+from bridge.programs.memory import storage_of
+
+
+class Values:
+    """The data of tensors that follow from constants only, computed when somebody asks."""
+
+    def __init__(self, calls: list[Call], tensors: list[torch.Tensor], constants: dict[int, torch.Tensor]) -> None:
+        self._calls, self._tensors, self._constants = calls, tensors, constants
+        self._known: dict[int, torch.Tensor] = {}
+        self._next = 0
+
+    def of(self, wanted: list[int]) -> list[torch.Tensor] | None:
+        """The data of some registers; None if one depends on the program's inputs."""
+        for number, tensor in self._constants.items():
+            self._known.setdefault(number, tensor.detach().clone())
+        with no_modes(), torch.no_grad():
+            for call in self._calls[self._next :]:
+                self._run(call)
+        self._next = len(self._calls)
+        return [self._known[number] for number in wanted] if all(number in self._known for number in wanted) else None
+
+    def _run(self, call: Call) -> None:
+        draws = torch.Tag.nondeterministic_seeded in call.op.tags
+        if draws or not all(number in self._known for number in call.operands) or _is_symbolic(call.arguments):
+            for number in call.written:
+                self._forget(number)
+            return
+
+        def real(value: Any) -> Any:
+            if isinstance(value, Register):
+                return self._known[value.number]
+            return [real(item) for item in value] if isinstance(value, list) else value
+
+        schema = call.op._schema.arguments
+        given = [(a, real(v)) for a, v in zip(schema, call.arguments, strict=True) if v is not DEFAULT]
+        results = call.op(
+            *(value for a, value in given if not a.kwarg_only), **{a.name: v for a, v in given if a.kwarg_only}
+        )
+        for result, tensor in zip(call.results, results_of(call.op, results), strict=True):
+            if result is not None and tensor is not None:
+                self._known[result] = tensor
+
+    def _forget(self, written: int) -> None:
+        storage = storage_of(self._tensors[written])
+        for number in [n for n in self._known if storage_of(self._tensors[n]) == storage]:
+            del self._known[number]
+
+
+def _is_symbolic(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_symbolic, value))
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))

@@ -1,0 +1,247 @@
+"""A function of PyTorch's on MindSpore's tensors.
+
+What PyTorch's C++ has under ATen's name goes straight to that operator of the bridge. What is written in Python runs
+once on tensors without data, for each form, shape and dtype of its arguments: it goes to the one operator that it comes
+to (bridge/torch/tracing.py). Everything else, and every call that an operator refuses, is run by PyTorch itself as a
+program (bridge/programs): it has the right results, or the right words.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mindspore as ms
+import torch
+
+from bridge import _mindspore
+from bridge._start import start_on
+from bridge.call import in_program
+from bridge.call.arguments import Bound
+from bridge.op import devices, dtypes
+from bridge.operator import Operator, argument_key, planned_in_graph, prepared
+from bridge.primitive import in_pytorch
+from bridge.primitive.graph_calls import graph_call
+from bridge.primitive.kernel import keep
+from bridge.programs import tree
+from bridge.programs.program import Program
+from bridge.torch import in_graph, keywords
+from bridge.torch.tracing import OneCall, WritesArgument, filled, one_call
+
+
+class _Documentation:
+    """PyTorch's docstring, with a link to its page."""
+
+    def __init__(self, of_class: str | None) -> None:
+        self.of_class = of_class
+
+    def __get__(self, instance: Function | None, owner: type) -> str | None:
+        if instance is None:
+            return self.of_class
+        page = f"https://docs.pytorch.org/docs/stable/generated/{instance.__name__}.html"
+        return f"{(instance.function.__doc__ or '').strip()}\n\n{page}".lstrip()
+
+
+class Function(_mindspore.CompiledAsMethod):
+    """A function of PyTorch's, or a method of its tensors, called with MindSpore's tensors.
+
+    Args:
+        name: as in "torch.nn.functional.relu".
+        function: PyTorch's.
+        operator: the ATen operator that its C++ calls under the same name, if it is one.
+    """
+
+    __doc__ = _Documentation(__doc__)  # type: ignore[assignment]  # the one above
+
+    def __init__(self, name: str, function: Callable[..., Any], operator: Operator | None = None) -> None:
+        self.__name__ = name
+        self.function = function
+        self.operator = operator
+        # `max(x, 0).values`: the tuple with names that PyTorch returns.
+        self._named = getattr(torch.return_types, getattr(function, "__name__", ""), None)
+        self._plans: dict[Any, _Plan] = {}
+        self._latest: dict[Any, _Plan] = {}  # by what is cheaper to find: a shape or dtype of MindSpore's hashes slowly
+        _all.add(self)
+        self.__wrapped__ = function  # for inspect.signature
+
+    @staticmethod
+    def forget_all() -> None:
+        """Have all functions forget their plans, because what these follow from has changed."""
+        for function in _all:
+            function._plans.clear()
+            function._latest.clear()
+            if function.operator is not None:
+                function.operator.forget()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Function:
+        return self
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.__name__, self.function, self.operator)
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__} on MindSpore's tensors>"
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if kwargs and not keywords.TRANSLATED.isdisjoint(kwargs):
+            kwargs = keywords.translated(self.__name__, kwargs, self.operator)
+        if in_program.is_inside():
+            return self._call_in_program(args, kwargs)
+        try:
+            if self.operator is not None:
+                results = self.operator(*args, **kwargs)
+                return results if self._named is None or type(results) is not tuple else self._named(results)
+            tensors: list[Any] = []
+            form = argument_key(args, tensors)
+            if kwargs:
+                form = form, tuple(kwargs), argument_key(kwargs.values(), tensors)
+            specs = [part for x in tensors for part in (x.shape, x.dtype)]
+            plan = self._latest.get(form)
+            if plan is None or plan.specs != specs:
+                plan = self._plan(form, specs, args, kwargs)
+            if plan.call is not None:
+                return plan.call(tensors)
+        except Exception as error:
+            return self._after(error, args, kwargs)
+        return self.program(*args, **kwargs)
+
+    def _call_in_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call inside a fused program, whose tensors are PyTorch's."""
+        given = tree.arguments(args, kwargs)
+        if given.tensors:
+            raise TypeError(
+                f"{self.__name__}: inside bridge.fuse all tensors are PyTorch's, and one of these is MindSpore's: a "
+                "MindSpore operator has made it, or it is no Parameter or attribute of the fused Cell"
+            )
+        positional, named = given.with_tensors([])
+        return _to_mindspore(self.function(*positional, **named))
+
+    def _plan(self, form: Any, specs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Plan:
+        """What these arguments come to, which is the latest of their form from here on."""
+        key = form, *specs
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = _Plan(specs, self._call_of(args, kwargs))
+            keep(self._plans, key, plan)
+        keep(self._latest, form, plan)
+        return plan
+
+    def _call_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[list[Any]], Any] | None:
+        """What these arguments come to, called with their tensors; None if only PyTorch can tell."""
+        given = tree.arguments(args, kwargs)
+        specs = [(tuple(x.shape), dtypes.to_torch(x.dtype)) for x in given.tensors]
+        found = self.one_call(specs, lambda tensors: given.with_tensors(list(tensors)))
+        return None if found is None else _caller(found)
+
+    def one_call(self, specs: Sequence[Any], arguments: Callable[..., Any]) -> OneCall | None:
+        """See bridge.torch.tracing.one_call."""
+        try:
+            return one_call(self.function, specs, arguments)
+        except WritesArgument:
+            raise WritesArgument(
+                f"{self.__name__} would change its argument: leave out what asks for that (`inplace`, `max_norm`); "
+                "the function then returns a new tensor"
+            ) from None
+
+    def _after(self, refusal: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What PyTorch makes of arguments that an operator refused: its results, or its own error."""
+        if isinstance(refusal, WritesArgument):
+            raise refusal
+        try:
+            return self.program(*args, **kwargs)
+        except Exception as error:
+            raise error from None
+
+    @functools.cached_property
+    def program(self) -> Program:
+        """The function as PyTorch runs it."""
+        on_gpu = devices.target() == "GPU"
+        return Program(_on_gpu(self.function) if on_gpu else self.function, name=self.__name__)
+
+    def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self._graph_call(args, kwargs)
+
+    @functools.cached_property
+    def _graph_call(self) -> Any:
+        return graph_call(self.__name__, self.plan_in_graph)
+
+    def plan_in_graph(self, args: list[Any], kwargs: dict[str, Any], product: Any = None, lines: str = "") -> Any:
+        """The expression of a call (bridge/primitive/graph_calls.py).
+
+        Args:
+            product, lines: see Operator.plan_in_graph.
+        """
+        start_on(devices.target())
+        kwargs = keywords.translated(self.__name__, kwargs, self.operator)
+        refusal: Exception | None = None
+        if self.operator is not None:
+            try:
+                return self.operator.plan_in_graph(args, kwargs)
+            except Exception as error:
+                refusal = error
+        marks = in_graph.Marks(args, kwargs)
+        if refusal is not None and not marks.known:
+            raise refusal
+        found = self.one_call(marks.specs, marks.with_tensors) if marks.known else None
+        if found is None or (found.op is not None and in_pytorch.without_kernel(found.op)):
+            return self.program.graph.plan_in_graph([], args, kwargs)
+        return in_graph.traced(
+            found, marks.tensors, lambda bound: planned_in_graph(bound, False, self._graph_call, product, lines)
+        )
+
+
+def _on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which makes its tensors on MindSpore's GPU."""
+
+    @functools.wraps(function)
+    def placed(*args: Any, **kwargs: Any) -> Any:
+        with torch.device(devices.torch_name("GPU")):
+            return function(*args, **kwargs)
+
+    return placed
+
+
+_all: weakref.WeakSet[Function] = weakref.WeakSet()
+
+
+@dataclass
+class _Plan:
+    """What a function comes to in PyNative mode, with arguments of a form and tensors of some shapes.
+
+    Args:
+        specs: shape and dtype of each tensor, one after the other.
+        call: takes the tensors; None if only PyTorch itself can tell.
+    """
+
+    specs: list[Any]
+    call: Callable[[list[Any]], Any] | None
+
+
+def _caller(found: OneCall) -> Callable[[list[Any]], Any]:
+    if found.op is None or found.text is None:
+        return lambda tensors: filled(found.form, (), tensors, _to_mindspore)
+    device = devices.place(found.op)
+    start_on(device)
+    run = prepared(Bound(found.op, [], found.text, True), device)
+    if found.same and found.inputs == tuple(range(found.count)):
+        return run
+
+    def call(tensors: list[Any]) -> Any:
+        results = run([tensors[i] for i in found.inputs])
+        return results if found.same else filled(found.form, flat(results), tensors, _to_mindspore)
+
+    return call
+
+
+def flat(results: Any) -> list[Any]:
+    """The tensors among the results of an operator."""
+    if isinstance(results, (list, tuple)):
+        return [tensor for result in results for tensor in flat(result)]
+    return [results] if isinstance(results, ms.Tensor) else []
+
+
+def _to_mindspore(value: Any) -> Any:
+    return dtypes.to_mindspore(value) if isinstance(value, torch.dtype) else value

@@ -1,0 +1,431 @@
+"""PyTorch's functions on MindSpore's tensors (bridge.torch) have PyTorch's results, gradients and errors."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as torch_functional
+from mindspore import nn
+
+import bridge
+from bridge import aten
+from bridge import torch as T
+from bridge.op import devices
+from bridge.torch.elsewhere import Elsewhere
+from bridge.torch.nn import functional as F
+from shared import data
+
+X = data(2, 3, 8, 8)
+LABELS = np.array([1, 0])
+
+
+# Each calls its function by the names of a namespace, PyTorch's or the bridge's.
+def binary_operator(t: Any, f: Any, x: Any) -> Any:
+    return t.add(x, 2, alpha=3)
+
+
+def number_first(t: Any, f: Any, x: Any) -> Any:
+    return t.pow(2, x)
+
+
+def numpy_names(t: Any, f: Any, x: Any) -> Any:
+    return t.sum(x, axis=1, keepdims=True)
+
+
+def names_of_arguments(t: Any, f: Any, x: Any) -> Any:
+    return t.softmax(input=x, dim=1)
+
+
+def named_results(t: Any, f: Any, x: Any) -> Any:
+    return t.max(x, 1)[0]
+
+
+def einsum(t: Any, f: Any, x: Any) -> Any:
+    return t.einsum("abcd,aecd->be", x, x)
+
+
+def several_results(t: Any, f: Any, x: Any) -> Any:
+    return t.split(x, 3, dim=2)[1]
+
+
+def linear_algebra(t: Any, f: Any, x: Any) -> Any:
+    return t.linalg.norm(x, dim=(2, 3))
+
+
+def fourier(t: Any, f: Any, x: Any) -> Any:
+    return t.abs(t.fft.rfft(x, n=5))
+
+
+def special(t: Any, f: Any, x: Any) -> Any:
+    return t.special.expit(x)
+
+
+def one_of_nine_overloads(t: Any, f: Any, x: Any) -> Any:
+    return f.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
+
+
+def shapes_that_are_equal(t: Any, f: Any, x: Any) -> Any:
+    return f.mse_loss(x, x * 2)
+
+
+def loss_of_labels(t: Any, f: Any, x: Any) -> Any:
+    return f.cross_entropy(t.sum(x, dim=(2, 3)), t.tensor([1, 0]), label_smoothing=0.1)
+
+
+def pooling(t: Any, f: Any, x: Any) -> Any:
+    return f.max_pool2d(x, 2, stride=1)
+
+
+def several_calls(t: Any, f: Any, x: Any) -> Any:
+    return f.normalize(x, dim=1)
+
+
+def calls_that_draw(t: Any, f: Any, x: Any) -> Any:
+    return f.gumbel_softmax(f.dropout(x, 0.5), dim=1)
+
+
+def an_argument_itself(t: Any, f: Any, x: Any) -> Any:
+    return t.atleast_2d(x)
+
+
+def made_and_used(t: Any, f: Any, x: Any) -> Any:
+    return x * t.linspace(0, 1, 8, dtype=t.float32) + t.zeros(8)
+
+
+FUNCTIONS = [
+    binary_operator, number_first, numpy_names, names_of_arguments, named_results, einsum, several_results,
+    linear_algebra, fourier, special, one_of_nine_overloads, shapes_that_are_equal, pooling, several_calls,
+    calls_that_draw, an_argument_itself, made_and_used,
+]  # fmt: skip
+
+
+def place() -> str:
+    return devices.torch_name(devices.target())
+
+
+def in_pytorch(x: np.ndarray) -> torch.Tensor:
+    """The array on MindSpore's device."""
+    return torch.from_numpy(x).to(place())
+
+
+def on_pytorch(function: Callable[..., Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The result of one of the above in PyTorch, and its gradient."""
+    T.manual_seed(0)
+    given = in_pytorch(X).requires_grad_()
+    with torch.device(place()):
+        result = function(torch, torch_functional, given)
+    (gradient,) = torch.autograd.grad(result, given, torch.ones_like(result))
+    return result, gradient
+
+
+def same(found: ms.Tensor, wanted: torch.Tensor) -> None:
+    np.testing.assert_array_equal(found.asnumpy(), wanted.detach().cpu().numpy(), strict=True)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_results_and_gradients(mode: Callable[..., Any], function: Callable[..., Any]) -> None:
+    result, gradient = on_pytorch(function)
+
+    def call(x: ms.Tensor) -> Any:
+        return function(T, F, x)
+
+    call = mode(call)
+    T.manual_seed(0)
+    same(call(ms.Tensor(X)), result)
+    T.manual_seed(0)
+    same(ms.grad(call)(ms.Tensor(X)), gradient)
+
+
+def test_labels_in_pynative() -> None:
+    result, gradient = on_pytorch(loss_of_labels)
+    same(loss_of_labels(T, F, ms.Tensor(X)), result)
+    same(ms.grad(lambda x: loss_of_labels(T, F, x))(ms.Tensor(X)), gradient)
+
+
+class Block(nn.Cell):
+    """What a ported `forward` looks like."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = nn.ReLU()
+        self.weight = ms.Parameter(ms.Tensor(data(6, 192, seed=1)))
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        y = T.view(self.own(x), T.size(x, 0), -1)
+        y = F.layer_norm(F.linear(y, self.weight), (T.size(self.weight, 0),))
+        return T.to(T.masked_fill(y, y < 0, 0.5), T.float64)
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["PyNative", "graph"])
+def test_in_a_cell(graph: bool) -> None:
+    net = Block()
+    if graph:
+        net.construct = ms.jit(net.construct)  # type: ignore[method-assign]
+    y = torch_functional.linear(in_pytorch(X).relu().view(2, -1), in_pytorch(data(6, 192, seed=1)))
+    y = torch_functional.layer_norm(y, (6,))
+    same(net(ms.Tensor(X)), y.masked_fill(y < 0, 0.5).double())
+
+
+@pytest.mark.parametrize(
+    "name", ["std", "var", "expand_as", "type_as", "contiguous", "new_zeros", "view", "repeat", "size"]
+)
+def test_methods_of_tensors(name: str) -> None:
+    x = data(4, 6)
+    arguments: dict[str, tuple[Any, ...]] = {
+        "expand_as": (x,), "type_as": (x.astype(np.float64),), "new_zeros": ((2, 3),), "view": (2, -1),
+        "repeat": (2, 1),
+    }  # fmt: skip
+    given = arguments.get(name, ())
+    wanted = getattr(in_pytorch(x), name)(*(in_pytorch(v) if isinstance(v, np.ndarray) else v for v in given))
+    found = getattr(T, name)(ms.Tensor(x), *(ms.Tensor(v) if isinstance(v, np.ndarray) else v for v in given))
+    if name == "size":
+        assert found == tuple(wanted)
+    else:
+        same(found, wanted)
+
+
+def test_names_of_results() -> None:
+    x = ms.Tensor(X)
+    values, _ = T.max(x, dim=1)
+    same(T.max(x, dim=1).values, in_pytorch(values.asnumpy()))
+    same(T.sort(x, dim=0).indices, in_pytorch(X).sort(dim=0).indices)
+    assert T.max(x).shape == ()
+
+
+def test_python_values() -> None:
+    x = ms.Tensor(X)
+    assert T.is_tensor(x) and not T.is_tensor(1)
+    assert T.numel(x) == X.size and T.size(x, 1) == 3 and T.size(x) == X.shape
+    assert T.allclose(x, x) and T.equal(x, x) is True
+    assert T.result_type(x, 1.0) == ms.float32 and T.promote_types(T.int64, T.float16) == ms.float16
+    assert T.finfo(T.float16).max == 65504
+
+
+def test_shapes_that_the_data_decides(mode: Callable[..., Any]) -> None:
+    def call(x: ms.Tensor) -> Any:
+        return T.nonzero(x, as_tuple=False), T.unique(x, return_counts=True)
+
+    x = np.array([1.0, 0.0, 1.0], np.float32)
+    where, (values, counts) = mode(call)(ms.Tensor(x))
+    wanted, wanted_counts = torch.unique(in_pytorch(x), return_counts=True)
+    same(where, torch.nonzero(in_pytorch(x)))
+    same(values, wanted)
+    same(counts, wanted_counts)
+
+
+def test_shapes_in_a_graph_are_constants() -> None:
+    @ms.jit
+    def halves(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return T.narrow(x, 0, 0, T.size(x, 0) // T.dim(x))
+
+    assert halves(ms.Tensor(X)).shape == (0, 3, 8, 8)
+
+
+def test_unknown_shapes_in_a_graph() -> None:
+    class Net(nn.Cell):
+        def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return T.tanh(T.flatten(x, 1))
+
+    net = Net()
+    net.construct = ms.jit(net.construct)  # type: ignore[method-assign]
+    net.set_inputs(ms.Tensor(shape=[None, 3, 8, 8], dtype=ms.float32))
+    for rows in (2, 1):
+        same(net(ms.Tensor(X[:rows])), in_pytorch(X[:rows]).flatten(1).tanh())
+
+
+def test_unknown_shapes_of_python() -> None:
+    class Net(nn.Cell):
+        def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return F.normalize(F.relu(x), dim=1)
+
+    net = Net()
+    net.construct = ms.jit(net.construct)  # type: ignore[method-assign]
+    net.set_inputs(ms.Tensor(shape=[None, 3, 8, 8], dtype=ms.float32))
+    for rows in (2, 1):
+        same(net(ms.Tensor(X[:rows])), torch_functional.normalize(in_pytorch(X[:rows]).relu(), dim=1))
+
+
+def test_inside_a_fused_program(mode: Callable[..., Any]) -> None:
+    def block(x: Any) -> Any:
+        return F.softmax(T.to(T.add(x, 1), ms.float64), dim=1), T.max(x, 1).values
+
+    fused = bridge.fuse(block)
+
+    def call(x: ms.Tensor) -> Any:
+        return fused(x)
+
+    found = mode(call)(ms.Tensor(X))
+    same(found[0], torch_functional.softmax((in_pytorch(X) + 1).double(), dim=1))
+    same(found[1], in_pytorch(X).max(1).values)
+
+
+@pytest.mark.parametrize("dtype", [ms.float64, torch.float64, T.double], ids=["MindSpore's", "PyTorch's", "T's"])
+def test_dtypes(dtype: Any) -> None:
+    assert T.zeros(2, 3, dtype=dtype).dtype == ms.float64
+    assert T.to(ms.Tensor(X), dtype).dtype == ms.float64
+    assert T.tensor([1, 2], dtype=dtype).dtype == ms.float64
+    assert F.softmax(ms.Tensor(X), dim=1, dtype=dtype).dtype == ms.float64
+
+
+def test_default_dtype() -> None:
+    assert T.get_default_dtype() == ms.float32 and T.sqrt(ms.Tensor([4])).dtype == ms.float32
+    T.set_default_dtype(T.float64)
+    try:
+        assert T.zeros(2).dtype == T.sqrt(ms.Tensor([4])).dtype == aten.sqrt(ms.Tensor([4])).dtype == ms.float64
+    finally:
+        T.set_default_dtype(ms.float32)
+    assert T.zeros(2).dtype == T.sqrt(ms.Tensor([4])).dtype == ms.float32
+    with pytest.raises(TypeError, match="only floating-point types are supported"):
+        T.set_default_dtype(ms.int64)
+
+
+def test_random_numbers() -> None:
+    T.manual_seed(3)
+    found = T.randn(2, 3), T.normal(0.0, 1.0, (4,)), T.randperm(5)
+    torch.manual_seed(3)
+    with torch.device(place()):
+        wanted = torch.randn(2, 3), torch.normal(0.0, 1.0, (4,)), torch.randperm(5)
+    for one, other in zip(found, wanted, strict=True):
+        same(one, other)
+    drawn = T.rand(3, generator=torch.Generator(place()).manual_seed(5))
+    same(drawn, torch.rand(3, generator=torch.Generator(place()).manual_seed(5), device=place()))
+
+
+def test_a_number_in_a_tensor_keeps_its_gradient(mode: Callable[..., Any]) -> None:
+    x, low = torch.tensor([-1.0, 2.0]), torch.tensor(0.5, requires_grad=True)
+    (wanted,) = torch.autograd.grad(torch.clamp_min(x, low).sum(), low)
+
+    def call(x: Any, low: Any) -> Any:
+        return T.clamp_min(x, low)
+
+    found = ms.grad(mode(call), 1)(ms.Tensor(x.numpy()), ms.Tensor(0.5))
+    assert float(found) == float(wanted) == 1.0
+
+
+ERRORS = [
+    lambda t, f, x: t.add(x),
+    lambda t, f, x: t.add(x, "2"),
+    lambda t, f, x: t.cat([x, x[0]], 0),
+    lambda t, f, x: t.view(x, 5, -1) if t is T else x.view(5, -1),
+    lambda t, f, x: t.softmax(x, 7),
+    lambda t, f, x: f.interpolate(x, scale_factor=2, mode="none"),
+    lambda t, f, x: f.cross_entropy(x, t.tensor([1])),
+    lambda t, f, x: f.relu(3),
+    lambda t, f, x: f.relu(x, none=3),
+    lambda t, f, x: t.linalg.inv(x[:, :, :5]),
+    lambda t, f, x: t.einsum("ab,cd", x, x),
+]
+
+
+@pytest.mark.parametrize("call", ERRORS, ids=range(len(ERRORS)))
+def test_errors_are_pytorchs(call: Callable[..., Any]) -> None:
+    with pytest.raises(Exception) as wanted, torch.device(place()):  # whichever PyTorch raises
+        call(torch, torch_functional, in_pytorch(X))
+    with pytest.raises(wanted.type) as found:
+        call(T, F, ms.Tensor(X))
+    assert found.type is wanted.type
+    assert str(found.value).splitlines()[0] == str(wanted.value).splitlines()[0]
+    assert any(str(entry.path) == __file__ for entry in found.traceback)
+
+
+REFUSED = [
+    pytest.param(lambda x: T.zeros(2, requires_grad=True), ValueError, "mindspore.grad names", id="requires_grad"),
+    pytest.param(lambda x: T.zeros(2, device="meta"), ValueError, "MindSpore's device", id="device"),
+    pytest.param(lambda x: T.zeros(2, layout=torch.sparse_coo), ValueError, "strided", id="layout"),
+    pytest.param(lambda x: T.zeros(2, pin_memory=True), ValueError, "pinned memory", id="pinned memory"),
+    pytest.param(lambda x: T.add(x, x, out=x), TypeError, "MindSpore allocates the results", id="out"),
+    pytest.param(lambda x: F.relu(x, inplace=True), ValueError, "would change its argument", id="inplace"),
+    pytest.param(lambda x: T.no_grad(), NotImplementedError, "stop_gradient", id="no_grad"),
+    pytest.param(lambda x: T.cuda.is_available(), NotImplementedError, "mindspore.set_device", id="cuda"),
+    pytest.param(lambda x: T.utils.data.DataLoader(x), NotImplementedError, "mindspore.dataset", id="DataLoader"),
+    pytest.param(lambda x: T.save(x, "x"), NotImplementedError, "mindspore.save_checkpoint", id="save"),
+    pytest.param(lambda x: T.optim.SGD([x]), NotImplementedError, "bridge.optim", id="optim"),
+    pytest.param(lambda x: T.nn.Linear(2, 3), NotImplementedError, "bridge.nn", id="a layer"),
+    pytest.param(lambda x: T.relu_(x), NotImplementedError, "without the underscore", id="in place"),
+    pytest.param(
+        lambda x: T.masked_fill_(x, x, 1), NotImplementedError, "without the underscore", id="a method in place"
+    ),
+    pytest.param(lambda x: T.softmx(x), AttributeError, "did you mean softmax", id="a name that is like another"),
+    pytest.param(lambda x: F.softmx(x), AttributeError, "did you mean softmax", id="of functional"),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "words"), REFUSED)
+def test_what_mindspore_has_elsewhere(call: Callable[..., Any], kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        call(ms.Tensor(X))
+
+
+def test_what_says_what_is_so_anyway() -> None:
+    assert T.zeros(2, device=place(), requires_grad=False, layout=torch.strided, out=None).shape == (2,)
+
+
+def test_elsewhere_in_a_graph() -> None:
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        T.no_grad()
+        return x
+
+    with pytest.raises(NotImplementedError, match="stop_gradient"):
+        call(ms.Tensor(X))
+
+
+def test_a_refusal_in_a_graph_has_the_users_line() -> None:
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return F.interpolate(x, scale_factor=2, mode="none")
+
+    with pytest.raises(NotImplementedError, match="Only 3D, 4D and 5D") as found:
+        call(ms.Tensor(X))
+    assert __file__ in str(found.value)
+
+
+def test_documentation() -> None:
+    assert "nn.functional.interpolate.html" in F.interpolate.__doc__ and "scale_factor" in F.interpolate.__doc__
+    assert list(inspect.signature(F.interpolate).parameters)[:2] == ["input", "size"]
+    assert "torch.linalg.svd" in repr(T.linalg.svd)
+
+
+def test_copies() -> None:
+    assert copy.deepcopy(F.relu) is F.relu
+    same(pickle.loads(pickle.dumps(F.relu))(ms.Tensor(X)), in_pytorch(X).relu())
+    same(pickle.loads(pickle.dumps(T.add))(ms.Tensor(X), 1), in_pytorch(X) + 1)
+
+
+def test_mixed_precision() -> None:
+    class Net(nn.Cell):
+        def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return F.relu(x), T.add(x, 1)
+
+    assert [y.dtype for y in Net().to_float(ms.float16)(ms.Tensor(X))] == [ms.float16, ms.float16]
+
+
+@pytest.mark.parametrize("name", ["torch", "torch.linalg", "torch.fft", "torch.special", "torch.nn.functional"])
+def test_every_public_function_is_there_or_elsewhere(name: str) -> None:
+    from bridge.torch import coverage
+
+    reasons = coverage.rows(name)
+    assert len(reasons) > 20 and [each for each, why in reasons.items() if why == coverage.UNKNOWN] == []
+
+
+def test_the_command() -> None:
+    command = [sys.executable, "-m", "bridge", "coverage", "--functions"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert re.search(r"torch.linalg: (\d+) public functions, \1 callable", text)
+
+
+def test_elsewhere_knows_pytorchs_names_only() -> None:
+    assert isinstance(T.cuda, Elsewhere)
+    with pytest.raises(AttributeError, match="has no 'nothing'"):
+        _ = T.cuda.nothing
