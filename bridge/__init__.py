@@ -11,9 +11,9 @@ from bridge import _versions
 
 _versions.check()
 
-from bridge import aten, kernels, torch  # noqa: E402
+from bridge import aten, kernels, nn, optim, torch  # noqa: E402
 from bridge._start import manual_seed  # noqa: E402
 from bridge.programs import cell, fuse  # noqa: E402
 
-__all__ = ["aten", "cell", "fuse", "kernels", "manual_seed", "torch"]
+__all__ = ["aten", "cell", "fuse", "kernels", "manual_seed", "nn", "optim", "torch"]
 __version__ = "0.1.0"

@@ -338,3 +338,42 @@ def test_init_draws_what_pytorch_draws(make: Callable[[], Any], name: str, args:
     ms.set_seed(4)
     assert getattr(tnn.init, name)(weight, *args) is weight
     assert_equal(weight, expected)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_clipped_gradients(jit: bool) -> None:
+    def clip(*gradients: ms.Tensor) -> Any:
+        return tnn.utils.clip_grad_norm_(gradients, 0.5)
+
+    tensors = [torch.zeros(3, 4), torch.zeros(5)]
+    for tensor in tensors:
+        tensor.grad = torch.tensor(numbers(*tensor.shape))
+    norm = torch.nn.utils.clip_grad_norm_(tensors, 0.5)
+    found, own_norm = (ms.jit(clip) if jit else clip)(ms.Tensor(numbers(3, 4)), ms.Tensor(numbers(5)))
+    assert_equal(own_norm, norm)
+    for own, tensor in zip(found, tensors, strict=True):
+        assert_equal(own, tensor.grad)
+
+
+def test_packed_sequences() -> None:
+    def run(lib: Any, layer: Any, x: Any) -> Any:
+        packed = lib.pack_padded_sequence(x, [5, 3, 2], batch_first=True)
+        result, _ = layer(packed)
+        return lib.pad_packed_sequence(result, batch_first=True)[0]
+
+    module, layer = seeded(lambda: torch.nn.LSTM(4, 6)), seeded(lambda: tnn.LSTM(4, 6))
+    x = torch.tensor(numbers(3, 5, 4), requires_grad=True)
+    expected = run(torch.nn.utils.rnn, module, x)
+    expected.sum().backward()
+
+    def loss(tensor: ms.Tensor) -> Any:
+        result = run(tnn.utils.rnn, layer, tensor)
+        return result.sum(), result
+
+    (_, found), (of_input, of_weights) = ms.value_and_grad(loss, 0, layer.trainable_params(), has_aux=True)(
+        ms.Tensor(numbers(3, 5, 4))
+    )
+    assert_equal(found, expected)
+    assert_equal(of_input, x.grad)
+    for own, parameter in zip(of_weights, module.parameters(), strict=True):
+        assert_equal(own, parameter.grad)

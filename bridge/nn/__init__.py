@@ -16,6 +16,7 @@ import mindspore as _ms
 import torch as _torch
 
 from bridge.nn import init as init
+from bridge.nn import utils as utils
 from bridge.nn.containers import ModuleDict as ModuleDict
 from bridge.nn.containers import ModuleList as ModuleList
 from bridge.nn.containers import ParameterDict as ParameterDict

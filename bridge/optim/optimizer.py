@@ -75,7 +75,12 @@ class Optimizer(ms.nn.Optimizer):
 
         Returns:
             The loss before the step.
+
+        Raises:
+            ValueError: the learning rate is a schedule of MindSpore's, whose steps a closure does not count.
         """
+        if self.dynamic_lr:
+            raise ValueError(f"{type(self).__name__}: a step by a closure takes no schedule of MindSpore's for a rate")
         return self.update.by_closure(closure)
 
     @property

@@ -45,13 +45,13 @@ class Step(_mindspore.CompiledAsMethod):
         gradients = _as_list(gradients)
         self._check(len(gradients))
         given = [gradient for gradient in gradients if gradient is not None]
-        self.set_rates([float(rate.asnumpy()) for rate in rates])
 
         def run(tensors: list[torch.Tensor]) -> None:
-            found = iter(tensors)
+            self.set_rates(list(map(float, tensors[: len(rates)])))
+            found = iter(tensors[len(rates) :])
             self._step([None if gradient is None else next(found) for gradient in gradients])
 
-        self.sharing.run(run, given)
+        self.sharing.run(run, [*rates, *given])
         return True
 
     def by_closure(self, closure: Callable[[], tuple[ms.Tensor, Any]]) -> ms.Tensor:

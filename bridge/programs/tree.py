@@ -9,6 +9,7 @@ from typing import Any
 
 import mindspore as ms
 import torch
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 from bridge.op import dtypes
@@ -42,7 +43,7 @@ class Tree:
         if isinstance(value, self._tensor_type):
             self.tensors.append(value)
             return None
-        leaves, spec = pytree.tree_flatten(value)
+        leaves, spec = pytree.tree_flatten(value, is_leaf=_is_packed)
         return [self._leaf(leaf) for leaf in leaves], spec
 
     def _leaf(self, leaf: Any) -> Any:
@@ -50,6 +51,10 @@ class Tree:
         if isinstance(leaf, self._tensor_type):
             self.tensors.append(leaf)
             return next
+        if _is_packed(leaf):
+            packed = self._taken_apart(list(leaf))
+            # Past its __new__, which asks PyTorch's tensors for their device.
+            return lambda tensors: tuple.__new__(type(leaf), self._put_together(packed, tensors))
         if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
             fields = [field.name for field in dataclasses.fields(leaf)]
             inner = self._taken_apart([getattr(leaf, name) for name in fields])
@@ -66,6 +71,10 @@ class Tree:
             return next(tensors)
         leaves, spec = shape
         return pytree.tree_unflatten([leaf(tensors) for leaf in leaves], spec)
+
+
+def _is_packed(value: Any) -> bool:
+    return isinstance(value, PackedSequence)
 
 
 def _with_fields(value: Any, names: list[str], fields: list[Any]) -> Any:
