@@ -89,7 +89,7 @@ def sweep(names: list[str], modes: list[str]) -> None:
     total: collections.Counter[str] = collections.Counter()
     equal: collections.Counter[str] = collections.Counter()
     for info in optim_db:
-        name = info.optim_cls.__name__
+        name = str(info.optim_cls.__name__)  # type: ignore[attr-defined]  # it is a class
         if not hasattr(optim, name) or (names and not any(part in name for part in names)):
             continue
         for mode in modes:

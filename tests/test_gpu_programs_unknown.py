@@ -1,7 +1,20 @@
-"""The tests of programs of unknown sizes on a GPU, where MindSpore's stream and memory are CUDA's."""
+"""Programs of unknown sizes on a GPU, where a graph refuses them."""
 
+import mindspore as ms
 import pytest
+import torch
 
-from test_programs_unknown import *  # noqa: F403
+import bridge
 
 pytestmark = pytest.mark.gpu
+
+
+def test_unknown_sizes_are_refused() -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    cell = bridge.cell(torch.nn.Linear(3, 2))
+    cell.set_inputs(ms.Tensor(shape=[None, 3], dtype=ms.float32))
+    try:
+        with pytest.raises(RuntimeError, match="on a GPU a program in a graph needs known shapes"):
+            cell(ms.ops.ones((4, 3), ms.float32))
+    finally:
+        ms.set_context(mode=ms.PYNATIVE_MODE)

@@ -139,7 +139,7 @@ def _kept() -> int:
     return len(list(store.place().glob("*.json"))) if store.place().exists() else 0
 
 
-FOUND = torch.ones(3)
+FOUND = torch.ones(3, device=devices.torch_name(devices.target()))
 
 
 class HasFound:

@@ -359,7 +359,7 @@ class Fails(nn.Module):
 class WritesAttribute(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.seen = torch.zeros(3)
+        self.seen = torch.zeros(3, device=devices.torch_name(devices.target()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.seen += 1

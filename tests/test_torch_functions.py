@@ -295,7 +295,7 @@ def test_random_numbers() -> None:
     found = T.randn(2, 3), T.normal(0.0, 1.0, (4,)), T.randperm(5)
     torch.manual_seed(3)
     with torch.device(place()):
-        wanted = torch.randn(2, 3), torch.normal(0.0, 1.0, (4,)), torch.randperm(5)
+        wanted = torch.randn(2, 3), torch.normal(0.0, 1.0, (4,), device=place()), torch.randperm(5)
     for one, other in zip(found, wanted, strict=True):
         same(one, other)
     drawn = T.rand(3, generator=torch.Generator(place()).manual_seed(5))

@@ -87,7 +87,7 @@ class _Writer:
             return str(value).removeprefix("torch.")
         convert = {"int": int, "float": float, "bool": bool, "str": str}.get(base)
         if base != "number" and convert is None:
-            raise Refusal(f"{call.name}: a graph has no form for its argument {value!r}, a {base}")
+            raise Refusal(f"{call.name}: a graph has no form for an argument of the type {base}")
         return value if convert is None else convert(value)
 
 

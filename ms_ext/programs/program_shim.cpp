@@ -1,4 +1,5 @@
 // The kernel of a program: its argument text is the path of the program's file, or the name of a family.
+#include <algorithm>
 #include <iterator>
 #include <sstream>
 #include <string>
@@ -33,7 +34,16 @@ class program_shim {
 }  // namespace ms_ext
 
 #ifdef MS_EXT_CUDA
-constexpr auto launch_program = ms_ext::launch_cuda;
+// MindSpore's GPU kernel counts a tuple as one input when it looks for dtypes, so that those of its tensors come from
+// elsewhere: the primitive has the dtypes of all inputs.
+int launch_program(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream,
+                   void *extra) {
+  std::istringstream text(ms_ext::read_attribute(extra, "aten_dtypes"));
+  const std::vector<std::string> names{std::istream_iterator<std::string>(text), {}};
+  std::vector<const char *> own(dtypes, dtypes + nparam);
+  for (size_t i = 0; i < std::min(names.size(), own.size()); ++i) own[i] = names[i].c_str();
+  return ms_ext::launch_cuda(nparam, params, ndims, shapes, own.data(), stream, extra);
+}
 #else
 constexpr auto launch_program = ms_ext::launch_cpu;
 #endif
