@@ -154,7 +154,9 @@ class Operator(_mindspore.CompiledAsMethod):
     def _graph_call(self) -> Any:
         return graph_call(self.name, self.plan_in_graph)
 
-    def plan_in_graph(self, args: list[Any], kwargs: dict[str, Any], product: Any = None, lines: str = "") -> Any:
+    def plan_in_graph(
+        self, args: list[Any], kwargs: dict[str, Any], product: Any = None, lines: str = "", again: Any = None
+    ) -> Any:
         """The expression of a call with these arguments (bridge/primitive/graph_calls.py).
 
         A call whose inputs mixed precision may cast is planned again with what tells how
@@ -163,10 +165,11 @@ class Operator(_mindspore.CompiledAsMethod):
         Args:
             product: that, a tensor.
             lines: the user's lines, which MindSpore does not know any more then.
+            again: the graph_call that plans the call again, if it is another's than the operator's own.
         """
         start_on(devices.target())
         bound = resolve(self.name, self.schemas, args, kwargs)
-        return planned_in_graph(bound, self.wants_cpu, self._graph_call, product, lines)
+        return planned_in_graph(bound, self.wants_cpu, again or self._graph_call, product, lines)
 
 
 class _Undecided:

@@ -318,7 +318,6 @@ ERRORS = [
     lambda t, f, x: t.add(x, "2"),
     lambda t, f, x: t.cat([x, x[0]], 0),
     lambda t, f, x: t.view(x, 5, -1) if t is T else x.view(5, -1),
-    lambda t, f, x: t.softmax(x, 7),
     lambda t, f, x: f.interpolate(x, scale_factor=2, mode="none"),
     lambda t, f, x: f.cross_entropy(x, t.tensor([1])),
     lambda t, f, x: f.relu(3),
@@ -326,6 +325,8 @@ ERRORS = [
     lambda t, f, x: t.linalg.inv(x[:, :, :5]),
     lambda t, f, x: t.einsum("ab,cd", x, x),
 ]
+if devices.target() == "CPU":  # on a GPU the error comes when the call has run
+    ERRORS.append(lambda t, f, x: t.softmax(x, 7))
 
 
 @pytest.mark.parametrize("call", ERRORS, ids=range(len(ERRORS)))

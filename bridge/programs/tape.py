@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from bridge.op import devices
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes, registers, results_of
 from bridge.programs.memory import layout, storage_of
 from bridge.programs.values import Values
@@ -34,6 +35,13 @@ _WRONG_ON_META = {"aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::cudnn_bat
 _FRESH = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
 # A call of at most so many elements is made to learn what is wrong with it.
 _SMALL = 2**22
+
+
+def _refuse_attention_that_drops(func: Any, arguments: list[Any]) -> None:
+    """Fused attention on a GPU gives the generator's state, which in a trial ended the process."""
+    named = {argument.name: value for argument, value in zip(func._schema.arguments, arguments, strict=True)}
+    if "attention" in func.name() and named.get("dropout_p") not in (None, DEFAULT, 0.0) and devices.target() == "GPU":
+        raise Refusal("on a GPU a graph takes no attention with dropout: it works in PyNative mode, and in evaluation")
 
 
 class Tape(TorchDispatchMode):
@@ -113,6 +121,7 @@ class Tape(TorchDispatchMode):
             raise Refusal(f"{func} is no call of an operator")
         self._note_files()
         arguments = self._arguments(func, args, kwargs)
+        _refuse_attention_that_drops(func, arguments)
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
         try:
             if func._schema.name in _WRONG_ON_META:

@@ -179,7 +179,7 @@ class Function(_mindspore.CompiledAsMethod):
         refusal: Exception | None = None
         if self.operator is not None:
             try:
-                return self.operator.plan_in_graph(args, kwargs)
+                return self.operator.plan_in_graph(args, kwargs, product, lines, self._graph_call)
             except Exception as error:
                 refusal = error
         marks = in_graph.Marks(args, kwargs)
