@@ -74,7 +74,7 @@ def cluster() -> Iterator[Case]:
     yield Case("torch_cluster::fps", (points, ends, torch.tensor(0.5), False), half)
     neighbours = lambda points, *_: torch.empty(2, 96, dtype=torch.int64)  # noqa: E731
     yield Case("torch_cluster::knn", (points, points, ends, ends, 3, False, 1), neighbours)
-    yield Case("torch_cluster::radius", (points, points, ends, ends, 1.0, 32, 1, False), in_graph=False)
+    yield Case("torch_cluster::radius", (points, points, ends, ends, 1.0, 32, 1), in_graph=False)
     cells = lambda points, *_: torch.empty(32, dtype=torch.int64)  # noqa: E731
     yield Case("torch_cluster::grid", (points, torch.tensor([0.5, 0.5, 0.5]), None, None), cells)
 
