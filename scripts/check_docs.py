@@ -46,6 +46,7 @@ EXCLUDED = {
     "bash scripts/versions.sh MINDSPORE TORCH": "it makes an environment of several GB for each pair",
     "bash scripts/train_parallel.sh --device GPU --workers 1 2 4": "it needs GPUs",
     "python scripts/foreign_packages.py": "it fetches and compiles packages of others, which takes many minutes",
+    "python -m scripts.optimizers --time": "it measures what other work on the machine would spoil",
     "docs/gpu.md: import mindspore as ms": "it needs a GPU",
     'docs/gpu.md: ms.runtime.set_memory(max_size="60GB")  # MindSpore\'s share': "it needs a GPU",
     "docs/kernels.md: from bridge import kernels": "its sources lie in three folders; tests/test_examples.py runs each",
@@ -59,6 +60,8 @@ INSTEAD = {
         "python -m scripts.conformance.functions --names 'nn.functional.*norm'", "all of it takes minutes"),
     "python scripts/refusals.py --changes --ops NAME": (
         "python scripts/refusals.py --changes --ops cumsum", "NAME stands for an operator"),
+    "python -m scripts.layers": ("python -m scripts.layers Linear --first 2", "all of it takes many minutes"),
+    "python -m scripts.optimizers": ("python -m scripts.optimizers AdamW", "all of it takes minutes"),
     "python scripts/networks.py": (
         "python scripts/networks.py torch", "the other networks come from packages that the bridge does not need"),
     "bash scripts/train_parallel.sh": ("bash scripts/train_parallel.sh --steps 6", "a few steps show that it works"),
