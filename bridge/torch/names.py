@@ -12,7 +12,7 @@ import torch
 
 from bridge import aten
 from bridge.op.dtypes import MINDSPORE_FROM_TORCH
-from bridge.op.schema import schema
+from bridge.op.overload import overload as known
 from bridge.op.table import packets
 from bridge.operator import Operator
 from bridge.torch.elsewhere import Elsewhere, reason
@@ -38,10 +38,10 @@ def _operator(function: Any, kind: type) -> Operator | None:
     return vars(aten)[name] if overloads == packets()[name] else Operator(name, tuple(overloads))
 
 
-def _takes_tensors(overload: str) -> int:
+def _takes_tensors(name: str) -> int:
     """How many tensors an overload takes. Those that take more are tried first: where another overload takes a number,
     a tensor without dimensions would lose its gradient."""
-    return sum(argument.base == "Tensor" and not argument.is_list for argument in schema(overload).positional)
+    return sum(argument.base == "Tensor" and not argument.is_list for argument in known(name).schema.positional)
 
 
 def functions(namespace: ModuleType) -> dict[str, Function]:
