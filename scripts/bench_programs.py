@@ -1,12 +1,14 @@
 """Measures a module by bridge.cell beside PyTorch: forward, training step, peak memory, in PyNative and graph mode.
 
     python scripts/bench_programs.py [--rounds 9] [--only llama]
+    python scripts/bench_programs.py --device GPU
 
 A training step computes the results and the gradients of all parameters, and waits for them. The ways take turns with a
 pause between them, because threads of the last way may still spin. The first column of a part is PyTorch's time or
 memory; the others are the median of a way's over PyTorch's of the same round. torch.compile stands there for
-comparison; its column is empty where there is no compiler of C++. Peak memory is what a training step adds to the
-resident memory of a process of its own; it says nothing of networks that need less than some 20 MB. It runs on a CPU.
+comparison; its column is empty where there is no compiler of C++. Each call is awaited. Peak memory is that of three
+training steps in a process of its own: on a CPU what they add to its resident memory, which says nothing of networks
+that need less than some 20 MB; on a GPU what the framework's allocator has given out.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import torch
 from torch.nn import functional as F
 
 import bridge
+from bridge.op import devices
 
 PAUSE = 0.05  # seconds
 LEAST = 0.1  # seconds that a measurement takes at least
@@ -55,6 +58,25 @@ class Block(torch.nn.Module):
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
+class Bottleneck(torch.nn.Module):
+    """Of a ResNet-50."""
+
+    def __init__(self, a: int, b: int, stride: int) -> None:
+        super().__init__()
+        conv, norm = torch.nn.Conv2d, torch.nn.BatchNorm2d
+        self.conv1, self.norm1 = conv(a, b, 1, bias=False), norm(b)
+        self.conv2, self.norm2 = conv(b, b, 3, stride, 1, bias=False), norm(b)
+        self.conv3, self.norm3 = conv(b, 4 * b, 1, bias=False), norm(4 * b)
+        same = stride == 1 and a == 4 * b
+        self.short: torch.nn.Module = torch.nn.Identity() if same else torch.nn.Sequential(
+            conv(a, 4 * b, 1, stride, bias=False), norm(4 * b))  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.relu(self.norm1(self.conv1(x)), inplace=True)
+        y = F.relu(self.norm2(self.conv2(y)), inplace=True)
+        return F.relu(self.norm3(self.conv3(y)) + self.short(x), inplace=True)
+
+
 class GPT(torch.nn.Module):
     def __init__(self, width: int = 256, layers: int = 6, heads: int = 8, words: int = 1000, length: int = 64) -> None:
         super().__init__()
@@ -68,7 +90,7 @@ class GPT(torch.nn.Module):
 
 
 class ViT(torch.nn.Module):
-    """ViT-Tiny, of 16 by 16 patches."""
+    """ViT-Tiny or a larger one, of 16 by 16 patches."""
 
     def __init__(self, width: int = 192, layers: int = 12, heads: int = 3) -> None:
         super().__init__()
@@ -98,7 +120,8 @@ class LlamaBlock(torch.nn.Module):
         batch, length, width = x.shape
         x = x.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
         half = x.shape[-1] // 2
-        angles = torch.outer(torch.arange(length), 10000.0 ** (-torch.arange(half) / half))
+        places, powers = (torch.arange(count, device=x.device) for count in (length, half))
+        angles = torch.outer(places, 10000.0 ** (-powers / half))
         a, b = x[..., :half], x[..., half:]
         return torch.cat([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], -1)
 
@@ -150,6 +173,16 @@ def resnet18() -> torch.nn.Module:
     )
 
 
+def resnet50() -> torch.nn.Module:
+    layers, a = [torch.nn.Conv2d(3, 64, 7, 2, 3, bias=False), torch.nn.BatchNorm2d(64), torch.nn.ReLU(True),
+                 torch.nn.MaxPool2d(3, 2, 1)], 64  # fmt: skip
+    for b, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for i in range(blocks):
+            layers.append(Bottleneck(a, b, 2 if i == 0 and b > 64 else 1))
+            a = 4 * b
+    return torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(2048, 1000))
+
+
 def mlp() -> torch.nn.Module:
     linear = torch.nn.Linear
     return torch.nn.Sequential(linear(256, 256), torch.nn.GELU(), linear(256, 256), torch.nn.GELU(), linear(256, 10))
@@ -163,7 +196,8 @@ def tokens(words: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, words, shape)
 
 
-NETWORKS: dict[str, tuple[Callable[[], torch.nn.Module], np.ndarray]] = {
+Networks = dict[str, tuple[Callable[[], torch.nn.Module], np.ndarray]]
+ON_CPU: Networks = {
     "mlp": (mlp, numbers(32, 256)),
     "llama": (llama, tokens(256, 4, 32)),
     "gpt": (GPT, tokens(1000, 8, 64)),
@@ -171,13 +205,38 @@ NETWORKS: dict[str, tuple[Callable[[], torch.nn.Module], np.ndarray]] = {
     "vit": (ViT, numbers(4, 3, 224, 224)),
     "resnet18": (resnet18, numbers(4, 3, 224, 224)),
 }
+ON_GPU: Networks = {
+    "mlp": (mlp, numbers(32, 256)),
+    "llama": (llama, tokens(256, 4, 32)),
+    "gpt": (GPT, tokens(1000, 8, 64)),
+    "cnn": (cnn, numbers(8, 3, 64, 64)),
+    "resnet50": (resnet50, numbers(8, 3, 224, 224)),
+    "vit-small": (lambda: ViT(384, 12, 6), numbers(32, 3, 224, 224)),
+    "gpt-1024": (lambda: GPT(1024, 12, 16, 8000, 512), tokens(8000, 8, 512)),
+}
+
+
+def networks() -> Networks:
+    return ON_GPU if on_gpu() else ON_CPU
+
+
+def on_gpu() -> bool:
+    return devices.target() == "GPU"
+
+
+def finish() -> None:
+    """Wait for all that was started; on a CPU it has run by then."""
+    if on_gpu():
+        torch.cuda.synchronize()  # of all streams, MindSpore's too
 
 
 Ways = tuple[Callable[[], Any], Callable[[], Any]]  # forward, and a training step
 
 
 def torch_ways(module: torch.nn.Module, array: np.ndarray) -> Ways:
-    x, parameters = torch.from_numpy(array), list(module.parameters())
+    device = devices.torch_name(devices.target())
+    module, x = module.to(device), torch.from_numpy(array).to(device)
+    parameters = list(module.parameters())
 
     def step() -> Any:
         value = module(x)
@@ -197,7 +256,7 @@ def pynative_ways(module: torch.nn.Module, array: np.ndarray) -> Ways:
 def cell_ways(cell: ms.nn.Cell, array: np.ndarray) -> Ways:
     x = ms.Tensor(array)
     differentiate = ms.value_and_grad(cell, None, cell.trainable_params())
-    return lambda: cell(x), lambda: differentiate(x)  # on a CPU both have run when they return
+    return lambda: cell(x), lambda: differentiate(x)
 
 
 def graph_ways(module: torch.nn.Module, array: np.ndarray) -> Ways:
@@ -221,9 +280,11 @@ def seconds(way: Callable[[], Any]) -> float:
     """Of one call."""
     time.sleep(PAUSE)
     way()
+    finish()
     calls, begin = 0, time.perf_counter()
     while time.perf_counter() - begin < LEAST:
         way()
+        finish()
         calls += 1
     return (time.perf_counter() - begin) / calls
 
@@ -241,7 +302,7 @@ def ways_here() -> list[str]:
 def measure(name: str, rounds: int) -> str:
     """A row of the table."""
     torch.manual_seed(0)
-    make, array = NETWORKS[name]
+    make, array = networks()[name]
     module = make().train()
     made = {way: WAYS[way](copy.deepcopy(module), array) for way in ways_here()}
     row = f"{name:10}"
@@ -253,7 +314,8 @@ def measure(name: str, rounds: int) -> str:
             row += (
                 f" {statistics.median(one[way] / one['torch'] for one in times):9.2f}" if way in calls else f" {'-':>9}"
             )
-    used = {way: int(subprocess.check_output([sys.executable, __file__, "--peak", way, name])) for way in PEAKS}
+    command = [sys.executable, __file__, "--device", devices.target(), "--peak"]
+    used = {way: int(subprocess.check_output([*command, way, name])) for way in PEAKS}
     return (
         row
         + f" {used['torch'] / 1024:9.0f}"
@@ -282,15 +344,22 @@ PEAKS = ["torch", "PyNative", "graph"]
 
 
 def peak(way: str, name: str) -> int:
-    """The KiB that training steps add to what the process has anyway."""
-    make, array = NETWORKS[name]
-    WAYS[way](mlp(), NETWORKS["mlp"][1])[1]()  # what a first step makes for good
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
-    before = resident("VmRSS")
+    """The KiB of training steps."""
+    make, array = networks()[name]
+    WAYS[way](mlp(), networks()["mlp"][1])[1]()  # what a first step makes for good
+    if not on_gpu():
+        pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+    before = 0 if on_gpu() else resident("VmRSS")
     _, step = WAYS[way](make(), array)
     for _ in range(3):
         step()
-    return resident("VmHWM") - before
+        finish()
+    return (allocated() if on_gpu() else resident("VmHWM")) - before
+
+
+def allocated() -> int:
+    """In KiB: what PyTorch's allocator and MindSpore's have given out at most. The bridge takes memory from both."""
+    return (torch.cuda.max_memory_allocated() + ms.runtime.max_memory_allocated()) // 1024
 
 
 def resident(entry: str) -> int:
@@ -303,17 +372,19 @@ def resident(entry: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9, help="how often the ways take turns")
-    parser.add_argument("--only", choices=sorted(NETWORKS), help="one network")
+    parser.add_argument("--only", choices=sorted(ON_CPU | ON_GPU), help="one network")
+    parser.add_argument("--device", choices=("CPU", "GPU"), default="CPU")
     parser.add_argument("--peak", choices=PEAKS, help=argparse.SUPPRESS)
     parser.add_argument("name", nargs="?", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    ms.set_device(options.device)
     if options.peak:
         print(peak(options.peak, options.name))
         return
     times = "".join(f" {way:>9}" for way in ["torch ms", *list(WAYS)[1:]])
     memory = "".join(f" {way:>9}" for way in ["torch MB", *PEAKS[1:]])
     print(f"{'':10} {'forward':>{9}}{'':31} {'step':>9}{'':31} {'memory':>9}\n{'':10}{times}{times}{memory}")
-    for name in NETWORKS if options.only is None else [options.only]:
+    for name in networks() if options.only is None else [options.only]:
         print(measure(name, options.rounds), flush=True)
     print(f"MindSpore's own step of one multiplication takes {least()}, in PyNative and in graph mode.")
 

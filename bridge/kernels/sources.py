@@ -120,7 +120,7 @@ class DeviceLibrary:
         """What goes into one library: all that is not in one yet, but only one of several with the same symbol."""
         waiting = [function for function in self.declared if function not in self._paths]
         by_symbol = {shims.symbol(function): function for function in reversed(waiting)}
-        by_symbol |= {shims.symbol(function): function for function in needed if function not in self._paths}
+        by_symbol |= {shims.symbol(function): function for function in reversed(needed) if function not in self._paths}
         return list(by_symbol.values())
 
     def recipe(self, functions: Sequence[Function]) -> Recipe:
