@@ -3,10 +3,12 @@
     python -m scripts.layers                     # all, in both modes
     python -m scripts.layers Conv LSTM           # those with one of these in their names
     python -m scripts.layers --mode pynative     # in one mode
+    python -m scripts.layers --device GPU --every 5
 
 Of each sample, in training and in evaluation, it compares the names and initial values of the `state_dict`, the
 results, the gradients of inputs and parameters, and the buffers after the call. A sample that PyTorch refuses or that
-has no tensors is not counted.
+has no tensors is not counted. On a GPU PyTorch's modules are made on the CPU, where the layers draw their initial
+values, and run on the GPU.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from torch.testing._internal.common_modules import module_db
 import bridge
 from bridge import aten
 from bridge import nn as tnn
+from bridge.op import devices
 from bridge.primitive.tensors import from_torch, torch_view
 from bridge.programs.tree import Tree
 
@@ -56,8 +59,13 @@ def in_float32(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().float() if tensor.is_floating_point() else tensor
 
 
+def torch_device() -> str:
+    """PyTorch's name of MindSpore's device."""
+    return devices.torch_name(devices.target())
+
+
 def same(own: ms.Tensor, expected: torch.Tensor) -> bool:
-    found, expected = torch_view(own).reshape(-1), expected.detach().contiguous().reshape(-1)
+    found, expected = torch_view(own).cpu().reshape(-1), expected.detach().cpu().contiguous().reshape(-1)
     return found.dtype == expected.dtype and torch.equal(found.view(torch.uint8), expected.view(torch.uint8))
 
 
@@ -123,7 +131,7 @@ class Sample:
         made = with_tensors((tuple(self.made.args), dict(self.made.kwargs)), torch.Tensor, in_float32)
         args, kwargs = copy.deepcopy(made)
         torch.manual_seed(7)
-        module = self.cls(*args, **kwargs).train(self.training)
+        module = self.cls(*args, **kwargs).train(self.training).to(torch_device())
         args, kwargs = to_mindspore(made)
         bridge.manual_seed(7)
         layer = getattr(tnn, self.cls.__name__)(*args, **kwargs).set_train(self.training)
@@ -170,6 +178,7 @@ class Sample:
                 return layer(*args, **kwargs)
 
             found = in_graph(call)(*own[0], **own[1])
+            ms.runtime.synchronize()
             compare("result", tensors_of(found, ms.Tensor), flat)
             return
         expected = torch.autograd.grad([t for _, t in roots], differentiated, halves, allow_unused=True)
@@ -181,6 +190,7 @@ class Sample:
             return gradient(*args, **kwargs)
 
         (_, found), gradients = in_graph(step)(*items, **own[1])
+        ms.runtime.synchronize()
         compare("result", tensors_of(found, ms.Tensor), flat)
         compare("gradient", tensors_of(gradients, ms.Tensor), list(expected))
 
@@ -189,7 +199,7 @@ class Sample:
         if list(expected) != list(own):
             raise Missed(f"{what}: names {list(own)} for {list(expected)}")
         for name, value in expected.items():
-            if not torch.equal(own[name], value):
+            if not torch.equal(own[name].cpu(), value.cpu()):
                 raise Missed(f"{what}: {name} has other bits")
 
 
@@ -210,7 +220,9 @@ def _flat(args: tuple[Any, ...], kind: type) -> tuple[list[Any], list[Any]]:
 def samples(info: Any) -> Iterator[Sample]:
     for training in (True, False):
         torch.manual_seed(5)
-        given = info.module_inputs_func(info, device="cpu", dtype=torch.float32, requires_grad=True, training=training)
+        given = info.module_inputs_func(
+            info, device=torch_device(), dtype=torch.float32, requires_grad=True, training=training
+        )
         for one in given:
             if one.forward_input is not None:
                 yield Sample(info, one, training)
@@ -235,11 +247,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--mode", choices=MODES)
     parser.add_argument("--first", type=int, help="only so many samples of each entry and mode")
+    parser.add_argument("--every", type=int, default=1, help="only every so many entries")
+    parser.add_argument("--device", choices=("CPU", "GPU"), default="CPU", help="PyTorch's modules run there too")
     arguments = parser.parse_args()
+    ms.set_device(arguments.device)
     warnings.simplefilter("ignore")
     total: collections.Counter[str] = collections.Counter()
     equal: collections.Counter[str] = collections.Counter()
-    for info in module_db:
+    for info in itertools.islice(module_db, 0, None, arguments.every):
         if arguments.names and not any(name.lower() in info.name.lower() for name in arguments.names):
             continue
         for mode in [arguments.mode] if arguments.mode else MODES:
