@@ -18,18 +18,9 @@ from mindspore import nn
 import bridge
 from bridge import nn as tnn
 from bridge.primitive.tensors import torch_view
+from shared import data
 
-
-@pytest.fixture(autouse=True)
-def programs(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test captures its own programs, and leaves PyNative mode as it was."""
-    monkeypatch.setenv("BRIDGE_CACHE", str(tmp_path))
-    yield
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-
-
-def numbers(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+pytestmark = pytest.mark.usefixtures("own_programs")
 
 
 def assert_equal(own: ms.Tensor, expected: Any) -> None:
@@ -45,7 +36,6 @@ def in_modes(net: Any, *inputs: np.ndarray) -> Iterator[ms.Tensor]:
     for mode in (ms.PYNATIVE_MODE, ms.GRAPH_MODE):
         ms.set_context(mode=mode)
         yield net(*map(ms.Tensor, inputs))
-    ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
 def test_every_class_of_torch_nn_is_here_or_has_a_sentence() -> None:
@@ -66,23 +56,23 @@ def test_classes_derive_as_pytorchs() -> None:
 
 
 ROWS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
-    "linear": (lambda lib: lib.Linear(3, 4), (numbers(2, 3),)),
-    "convolution": (lambda lib: lib.Conv2d(3, 4, 3, padding="same", padding_mode="reflect"), (numbers(2, 3, 5, 5),)),
+    "linear": (lambda lib: lib.Linear(3, 4), (data(2, 3),)),
+    "convolution": (lambda lib: lib.Conv2d(3, 4, 3, padding="same", padding_mode="reflect"), (data(2, 3, 5, 5),)),
     "attention in layers": (
         lambda lib: lib.TransformerEncoder(lib.TransformerEncoderLayer(8, 2, 16, 0.0, activation=lib.GELU()), 2),
-        (numbers(4, 2, 8),),
+        (data(4, 2, 8),),
     ),
     "embedding": (lambda lib: lib.Embedding(7, 4, padding_idx=1), (np.array([[1, 2], [3, 6]]),)),
-    "sequence": (lambda lib: lib.Sequential(lib.Linear(3, 4), lib.ReLU(), lib.Linear(4, 2)), (numbers(2, 3),)),
+    "sequence": (lambda lib: lib.Sequential(lib.Linear(3, 4), lib.ReLU(), lib.Linear(4, 2)), (data(2, 3),)),
     "named sequence": (
-        lambda lib: lib.Sequential(collections.OrderedDict(a=lib.Linear(3, 4), b=lib.Tanh())), (numbers(2, 3),)
+        lambda lib: lib.Sequential(collections.OrderedDict(a=lib.Linear(3, 4), b=lib.Tanh())), (data(2, 3),)
     ),
     "loss with weights": (
         lambda lib: lib.CrossEntropyLoss(
             weight=torch.arange(1.0, 5.0) if lib is torch.nn else ms.Tensor(np.arange(1.0, 5.0, dtype=np.float32)),
             label_smoothing=0.1,
         ),
-        (numbers(3, 4), np.array([0, 3, 1])),
+        (data(3, 4), np.array([0, 3, 1])),
     ),
 }  # fmt: skip
 
@@ -141,17 +131,17 @@ def test_layers_of_both_kinds_train_together(mode: int) -> None:
         return net(x).sum()
 
     gradient = ms.value_and_grad(loss, 0, net.trainable_params())
-    x = torch.tensor(numbers(2, 3, 5, 5), requires_grad=True)
+    x = torch.tensor(data(2, 3, 5, 5), requires_grad=True)
     torch.manual_seed(1)
     module(x).sum().backward()
     bridge.manual_seed(1)
-    _, (of_input, of_weights) = gradient(ms.Tensor(numbers(2, 3, 5, 5)))
+    _, (of_input, of_weights) = gradient(ms.Tensor(data(2, 3, 5, 5)))
     assert_equal(of_input, x.grad)
     for own, parameter in zip(of_weights, module.parameters(), strict=True):
         assert_equal(own, parameter.grad)
     assert_equal(net.norm.running_mean, module.norm.running_mean)
     net.set_train(False)
-    assert_equal(net(ms.Tensor(numbers(2, 3, 5, 5))), module.eval()(torch.tensor(numbers(2, 3, 5, 5))))
+    assert_equal(net(ms.Tensor(data(2, 3, 5, 5))), module.eval()(torch.tensor(data(2, 3, 5, 5))))
 
 
 def test_state_dict_there_and_back(tmp_path: Any) -> None:
@@ -166,8 +156,8 @@ def test_state_dict_there_and_back(tmp_path: Any) -> None:
     assert list(tnn.state_dict(net)) == list(module.state_dict())
     module.load_state_dict(tnn.state_dict(net))
     assert_equal(net.mixed[1].weight, module.mixed[1].weight)
-    net.mixed[1].weight.set_data(ms.Tensor(numbers(5, 36)))
-    assert np.array_equal(tnn.state_dict(net)["mixed.1.weight"].numpy(), numbers(5, 36))
+    net.mixed[1].weight.set_data(ms.Tensor(data(5, 36)))
+    assert np.array_equal(tnn.state_dict(net)["mixed.1.weight"].numpy(), data(5, 36))
 
 
 def test_what_is_inside_a_layer() -> None:
@@ -184,13 +174,13 @@ def test_what_is_inside_a_layer() -> None:
 def test_settings_and_methods_are_the_modules() -> None:
     dropout = tnn.Dropout(0.5)
     dropout.p = 0.0
-    assert_equal(dropout(ms.Tensor(numbers(4))), torch.tensor(numbers(4)))
+    assert_equal(dropout(ms.Tensor(data(4))), torch.tensor(data(4)))
     layer = tnn.Linear(3, 4)
     torch.manual_seed(2)
     layer.reset_parameters()
     assert_equal(layer.weight, seeded(lambda: torch.manual_seed(2) and torch.nn.Linear(3, 4)).weight)
-    table = tnn.Embedding.from_pretrained(ms.Tensor(numbers(5, 2)))
-    assert_equal(table(ms.Tensor([4])), torch.tensor(numbers(5, 2)[4:]))
+    table = tnn.Embedding.from_pretrained(ms.Tensor(data(5, 2)))
+    assert_equal(table(ms.Tensor([4])), torch.tensor(data(5, 2)[4:]))
 
 
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
@@ -224,19 +214,19 @@ def test_hooks_of_mindspores_run_also_in_a_sequence() -> None:
     seen = []
     net = tnn.Sequential(tnn.Linear(3, 4), tnn.ReLU())
     net[0].register_forward_hook(lambda cell, inputs, output: seen.append(output.shape))
-    net(ms.Tensor(numbers(2, 3)))
+    net(ms.Tensor(data(2, 3)))
     assert seen == [(2, 4)]
 
 
 def test_a_sequence_follows_its_changes() -> None:
     net = tnn.Sequential(tnn.Linear(3, 4), tnn.ReLU())
-    x = ms.Tensor(numbers(2, 3))
+    x = ms.Tensor(data(2, 3))
     assert net(x).shape == (2, 4)
     net.append(tnn.Linear(4, 5))
     net[0] = tnn.Linear(3, 4, bias=False)
     assert net(x).shape == (2, 5)
     assert [p.name for p in net.get_parameters()] == ["0.weight", "2.weight", "2.bias"]
-    assert_equal(net(x), torch.nn.Sequential(*(layer.module for layer in net))(torch.tensor(numbers(2, 3))))
+    assert_equal(net(x), torch.nn.Sequential(*(layer.module for layer in net))(torch.tensor(data(2, 3))))
 
 
 class Lists(tnn.Module):
@@ -244,9 +234,9 @@ class Lists(tnn.Module):
         super().__init__()
         self.layers = tnn.ModuleList(tnn.Linear(3, 3) for _ in range(2))
         self.named = tnn.ModuleDict({"a": tnn.Tanh(), "b": nn.ReLU()})
-        self.scales = tnn.ParameterList([ms.Tensor(numbers(3))])
-        self.shifts = tnn.ParameterDict({"x": ms.Tensor(numbers(3))})
-        self.own = tnn.Parameter(ms.Tensor(numbers(3)))
+        self.scales = tnn.ParameterList([ms.Tensor(data(3))])
+        self.shifts = tnn.ParameterDict({"x": ms.Tensor(data(3))})
+        self.own = tnn.Parameter(ms.Tensor(data(3)))
 
     def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         for layer in self.layers:
@@ -259,11 +249,11 @@ def test_containers() -> None:
     names = [*(f"layers.{i}.{kind}" for i in range(2) for kind in ("weight", "bias")), "scales.0", "shifts.x"]
     assert list(net.state_dict()) == ["own", *names]
     assert sorted(p.name for p in net.trainable_params()) == sorted(["own", *names])
-    x = torch.tensor(numbers(2, 3))
+    x = torch.tensor(data(2, 3))
     for layer in net.layers:
         x = layer.module(x)
-    expected = x.tanh() * torch.tensor(numbers(3)) + torch.tensor(numbers(3)) + torch.tensor(numbers(3))
-    assert np.allclose(net(ms.Tensor(numbers(2, 3))).asnumpy(), expected.detach().numpy())  # MindSpore's own kernels
+    expected = x.tanh() * torch.tensor(data(3)) + torch.tensor(data(3)) + torch.tensor(data(3))
+    assert np.allclose(net(ms.Tensor(data(2, 3))).asnumpy(), expected.detach().numpy())  # MindSpore's own kernels
 
 
 @pytest.mark.parametrize("make", [lambda lib: lib.LazyLinear(5), lambda lib: lib.LazyConv1d(5, 2)])
@@ -271,7 +261,7 @@ def test_lazy_layers(make: Callable[[Any], Any]) -> None:
     net = nn.SequentialCell(tnn.Identity(), make(tnn))
     module = make(torch.nn)
     assert list(net[1].state_dict()) == list(module.state_dict()) and not net.trainable_params()
-    x = numbers(2, 3, 4)
+    x = data(2, 3, 4)
     expected = seeded(lambda: module(torch.tensor(x)))
     assert_equal(seeded(lambda: net(ms.Tensor(x))), expected)
     assert [p.name for p in net.trainable_params()] == ["1.weight", "1.bias"]
@@ -284,16 +274,16 @@ def test_a_lazy_layer_in_a_graph_says_what_to_do() -> None:
     layer = tnn.LazyLinear(5)
     ms.set_context(mode=ms.GRAPH_MODE)
     with pytest.raises(RuntimeError, match="LazyLinear has no shapes yet: call it once in PyNative mode"):
-        layer(ms.Tensor(numbers(2, 3)))
+        layer(ms.Tensor(data(2, 3)))
 
 
 def test_copies() -> None:
     net = tnn.Sequential(tnn.Linear(3, 4), tnn.ReLU(), tnn.Sequential(tnn.Linear(4, 4), tnn.Tanh()))
     for copied in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert [p.name for p in copied.get_parameters()] == [p.name for p in net.get_parameters()]
-        x = ms.Tensor(numbers(2, 3))
+        x = ms.Tensor(data(2, 3))
         assert np.array_equal(copied(x).asnumpy(), net(x).asnumpy())
-        copied[0].weight.set_data(ms.Tensor(numbers(4, 3)))
+        copied[0].weight.set_data(ms.Tensor(data(4, 3)))
         copied(x)
         assert not np.array_equal(copied[0].weight.asnumpy(), net[0].weight.asnumpy())
 
@@ -347,9 +337,9 @@ def test_clipped_gradients(jit: bool) -> None:
 
     tensors = [torch.zeros(3, 4), torch.zeros(5)]
     for tensor in tensors:
-        tensor.grad = torch.tensor(numbers(*tensor.shape))
+        tensor.grad = torch.tensor(data(*tensor.shape))
     norm = torch.nn.utils.clip_grad_norm_(tensors, 0.5)
-    found, own_norm = (ms.jit(clip) if jit else clip)(ms.Tensor(numbers(3, 4)), ms.Tensor(numbers(5)))
+    found, own_norm = (ms.jit(clip) if jit else clip)(ms.Tensor(data(3, 4)), ms.Tensor(data(5)))
     assert_equal(own_norm, norm)
     for own, tensor in zip(found, tensors, strict=True):
         assert_equal(own, tensor.grad)
@@ -362,7 +352,7 @@ def test_packed_sequences() -> None:
         return lib.pad_packed_sequence(result, batch_first=True)[0]
 
     module, layer = seeded(lambda: torch.nn.LSTM(4, 6)), seeded(lambda: tnn.LSTM(4, 6))
-    x = torch.tensor(numbers(3, 5, 4), requires_grad=True)
+    x = torch.tensor(data(3, 5, 4), requires_grad=True)
     expected = run(torch.nn.utils.rnn, module, x)
     expected.sum().backward()
 
@@ -371,7 +361,7 @@ def test_packed_sequences() -> None:
         return result.sum(), result
 
     (_, found), (of_input, of_weights) = ms.value_and_grad(loss, 0, layer.trainable_params(), has_aux=True)(
-        ms.Tensor(numbers(3, 5, 4))
+        ms.Tensor(data(3, 5, 4))
     )
     assert_equal(found, expected)
     assert_equal(of_input, x.grad)
