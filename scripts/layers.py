@@ -131,7 +131,7 @@ class Sample:
         made = with_tensors((tuple(self.made.args), dict(self.made.kwargs)), torch.Tensor, in_float32)
         args, kwargs = copy.deepcopy(made)
         torch.manual_seed(7)
-        module = self.cls(*args, **kwargs).train(self.training).to(torch_device())
+        module = self.cls(*args, **kwargs).train(self.training)
         args, kwargs = to_mindspore(made)
         bridge.manual_seed(7)
         layer = getattr(tnn, self.cls.__name__)(*args, **kwargs).set_train(self.training)
@@ -142,6 +142,9 @@ class Sample:
         own = to_mindspore(given)
         if is_lazy:
             torch.manual_seed(9)
+            module._infer_parameters(module, *given)
+        module.to(torch_device())
+        if is_lazy:
             module(*given[0], **given[1])
             bridge.manual_seed(9)
             layer(*own[0], **own[1])
