@@ -24,6 +24,6 @@ def torch_device() -> str:
     return devices.torch_name(devices.target())
 
 
-def on_device(array: np.ndarray, **options: bool) -> torch.Tensor:
+def on_device(array: np.ndarray, requires_grad: bool = False) -> torch.Tensor:
     """An array as PyTorch's tensor on that device."""
-    return torch.tensor(array, device=torch_device(), **options)
+    return torch.tensor(array, device=torch_device(), requires_grad=requires_grad)

@@ -20,7 +20,7 @@ from bridge import nn as tnn
 from bridge.primitive.tensors import torch_view
 from shared import data, on_device, torch_device
 
-pytestmark = pytest.mark.usefixtures("own_programs")
+pytestmark = [pytest.mark.usefixtures("own_programs")]
 
 
 def assert_equal(own: ms.Tensor, expected: Any) -> None:

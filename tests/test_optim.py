@@ -17,7 +17,7 @@ from bridge import nn as tnn
 from bridge import optim
 from shared import data, on_device, torch_device
 
-pytestmark = pytest.mark.usefixtures("own_programs")
+pytestmark = [pytest.mark.usefixtures("own_programs")]
 
 STEPS = 10
 
