@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import collections
 import copy
+import inspect
 import itertools
 import signal
 import warnings
@@ -109,11 +110,16 @@ class Loss(ms.nn.Cell):
         self.places = places
         self.picks = ms.nn.CellList(picks)
 
-    def construct(self, *items, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+    def construct(self, *items):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         args = ()
-        for place in self.places:
-            args = (*args, items[place] if isinstance(place, int) else (items[place[0]], items[place[1]]))
-        results = self.layer(*args, **kwargs)
+        for kind, place in self.places:
+            if kind == "tensor":
+                args = (*args, items[place])
+            elif kind == "pair":
+                args = (*args, (items[place], items[place + 1]))
+            else:
+                args = (*args, place)
+        results = self.layer(*args)
         total = 0.0
         for pick in self.picks:
             total = total + aten.sum(aten.mul(pick(results), 0.5))
@@ -167,12 +173,11 @@ class Sample:
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         roots = [(path, t) for path, t in zip(paths(results), flat, strict=True) if t.requires_grad]
         halves = [torch.full_like(t, 0.5, memory_format=torch.contiguous_format) for _, t in roots]
-        positional = len([t for t in tensors_of(args, torch.Tensor) if t.requires_grad])
-        differentiated = [*leaves[:positional], *trained]
-        in_graph = ms.jit if mode == "graph" else (lambda function: function)
-        items, places = _flat(own[0], ms.Tensor)
-        wants = [isinstance(item, torch.Tensor) and item.requires_grad for item in _flat(args, torch.Tensor)[0]]
+        wants = [item.requires_grad for item in _flat(_positional(module, (args, kwargs)), torch.Tensor)[0]]
         positions = tuple(i for i, wanted in enumerate(wants) if wanted)
+        differentiated = [*leaves, *trained]
+        in_graph = ms.jit if mode == "graph" else (lambda function: function)
+        items, places = _flat(_positional(module, own), ms.Tensor)
         weights = list(layer.trainable_params())
         bridge.manual_seed(11)
         if not roots or not differentiated:
@@ -189,10 +194,10 @@ class Sample:
         loss.set_train(self.training)
         gradient = ms.value_and_grad(loss, positions or None, weights or None, has_aux=True)
 
-        def step(*args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-            return gradient(*args, **kwargs)
+        def step(*args):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return gradient(*args)
 
-        (_, found), gradients = in_graph(step)(*items, **own[1])
+        (_, found), gradients = in_graph(step)(*items)
         ms.runtime.synchronize()
         compare("result", tensors_of(found, ms.Tensor), flat)
         compare("gradient", tensors_of(gradients, ms.Tensor), list(expected))
@@ -206,17 +211,26 @@ class Sample:
                 raise Missed(f"{what}: {name} has other bits")
 
 
+def _positional(module: torch.nn.Module, given: tuple[Any, Any]) -> tuple[Any, ...]:
+    """All arguments by position: in a graph MindSpore does not differentiate a function of keywords."""
+    bound = inspect.signature(module.forward).bind(*given[0], **given[1])
+    bound.apply_defaults()
+    return bound.args
+
+
 def _flat(args: tuple[Any, ...], kind: type) -> tuple[list[Any], list[Any]]:
-    """The arguments, with pairs taken apart, and where each one is among them."""
+    """The tensors among the arguments, with pairs taken apart, and where the arguments are among them."""
     items: list[Any] = []
     places: list[Any] = []
     for value in args:
         if isinstance(value, tuple) and any(isinstance(item, kind) for item in value):
-            places.append((len(items), len(items) + 1))
+            places.append(("pair", len(items)))
             items += value
-        else:
-            places.append(len(items))
+        elif isinstance(value, kind):
+            places.append(("tensor", len(items)))
             items.append(value)
+        else:
+            places.append(("constant", value))
     return items, places
 
 

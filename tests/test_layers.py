@@ -17,6 +17,7 @@ from mindspore import nn
 
 import bridge
 from bridge import nn as tnn
+from bridge import torch as T
 from bridge.primitive.tensors import torch_view
 from shared import data, on_device, torch_device
 
@@ -170,6 +171,27 @@ def test_what_is_inside_a_layer() -> None:
     assert tnn.Linear(3, 4, bias=False).bias is None
     with pytest.raises(AttributeError):
         _ = layer.no_such_name
+
+
+@pytest.mark.parametrize("make", [list, np.array], ids=["lists", "tensors"])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_lengths_of_the_ctc_loss_are_data_in_a_graph(make: Callable[[Any], Any], reduction: str) -> None:
+    scores, targets = data(12, 3, 5), np.random.default_rng(0).integers(1, 5, (3, 4))
+    lengths = make([12, 10, 9]), make([4, 2, 3])
+    layer = tnn.CTCLoss(reduction=reduction)
+
+    def loss(scores, *given):
+        return layer(T.log_softmax(scores, -1), *given)
+
+    x = on_device(scores, requires_grad=True)
+    own, theirs = (
+        [to(each) if isinstance(each, np.ndarray) else each for each in (targets, *lengths)]
+        for to in (ms.Tensor, on_device)
+    )
+    expected = layer.module(torch.log_softmax(x, -1), *theirs)
+    expected.sum().backward()
+    assert_equal(ms.jit(loss)(ms.Tensor(scores), *own), expected)
+    assert_equal(ms.jit(ms.grad(loss))(ms.Tensor(scores), *own), x.grad)
 
 
 def test_settings_and_methods_are_the_modules() -> None:
