@@ -17,14 +17,15 @@ from mindspore import nn
 
 import bridge
 from bridge import nn as tnn
+from bridge import torch as T
 from bridge.primitive.tensors import torch_view
-from shared import data
+from shared import data, on_device, torch_device
 
-pytestmark = pytest.mark.usefixtures("own_programs")
+pytestmark = [pytest.mark.usefixtures("own_programs")]
 
 
 def assert_equal(own: ms.Tensor, expected: Any) -> None:
-    assert np.array_equal(own.asnumpy(), expected.detach().numpy())
+    assert np.array_equal(own.asnumpy(), expected.detach().cpu().numpy())
 
 
 def seeded(make: Callable[[], Any]) -> Any:
@@ -83,10 +84,11 @@ def test_initial_values_results_and_names(row: str) -> None:
     module, layer = seeded(lambda: make(torch.nn)), seeded(lambda: make(tnn))
     state = layer.state_dict()
     assert list(state) == list(module.state_dict())
-    assert all(torch.equal(state[name], value) for name, value in module.state_dict().items())
+    assert all(torch.equal(state[name].cpu(), value) for name, value in module.state_dict().items())
     assert repr(layer) == repr(module)
+    module.to(torch_device())
     for found in in_modes(layer, *inputs):
-        assert_equal(found, module(*map(torch.tensor, inputs)))
+        assert_equal(found, module(*map(on_device, inputs)))
 
 
 def test_a_seed_of_mindspores_is_pytorchs() -> None:
@@ -122,7 +124,7 @@ class TorchBlock(torch.nn.Module):
 
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
 def test_layers_of_both_kinds_train_together(mode: int) -> None:
-    module, net = seeded(TorchBlock), seeded(Block)
+    module, net = seeded(TorchBlock).to(torch_device()), seeded(Block)
     assert [p.name for p in net.trainable_params()] == [name for name, _ in module.named_parameters()]
     ms.set_context(mode=mode)
     net.set_train()
@@ -131,7 +133,7 @@ def test_layers_of_both_kinds_train_together(mode: int) -> None:
         return net(x).sum()
 
     gradient = ms.value_and_grad(loss, 0, net.trainable_params())
-    x = torch.tensor(data(2, 3, 5, 5), requires_grad=True)
+    x = on_device(data(2, 3, 5, 5), requires_grad=True)
     torch.manual_seed(1)
     module(x).sum().backward()
     bridge.manual_seed(1)
@@ -141,7 +143,7 @@ def test_layers_of_both_kinds_train_together(mode: int) -> None:
         assert_equal(own, parameter.grad)
     assert_equal(net.norm.running_mean, module.norm.running_mean)
     net.set_train(False)
-    assert_equal(net(ms.Tensor(data(2, 3, 5, 5))), module.eval()(torch.tensor(data(2, 3, 5, 5))))
+    assert_equal(net(ms.Tensor(data(2, 3, 5, 5))), module.eval()(on_device(data(2, 3, 5, 5))))
 
 
 def test_state_dict_there_and_back(tmp_path: Any) -> None:
@@ -157,7 +159,7 @@ def test_state_dict_there_and_back(tmp_path: Any) -> None:
     module.load_state_dict(tnn.state_dict(net))
     assert_equal(net.mixed[1].weight, module.mixed[1].weight)
     net.mixed[1].weight.set_data(ms.Tensor(data(5, 36)))
-    assert np.array_equal(tnn.state_dict(net)["mixed.1.weight"].numpy(), data(5, 36))
+    assert np.array_equal(tnn.state_dict(net)["mixed.1.weight"].cpu().numpy(), data(5, 36))
 
 
 def test_what_is_inside_a_layer() -> None:
@@ -171,16 +173,37 @@ def test_what_is_inside_a_layer() -> None:
         _ = layer.no_such_name
 
 
+@pytest.mark.parametrize("make", [list, np.array], ids=["lists", "tensors"])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_lengths_of_the_ctc_loss_are_data_in_a_graph(make: Callable[[Any], Any], reduction: str) -> None:
+    scores, targets = data(12, 3, 5), np.random.default_rng(0).integers(1, 5, (3, 4))
+    lengths = make([12, 10, 9]), make([4, 2, 3])
+    layer = tnn.CTCLoss(reduction=reduction)
+
+    def loss(scores, *given):
+        return layer(T.log_softmax(scores, -1), *given)
+
+    x = on_device(scores, requires_grad=True)
+    own, theirs = (
+        [to(each) if isinstance(each, np.ndarray) else each for each in (targets, *lengths)]
+        for to in (ms.Tensor, on_device)
+    )
+    expected = layer.module(torch.log_softmax(x, -1), *theirs)
+    expected.sum().backward()
+    assert_equal(ms.jit(loss)(ms.Tensor(scores), *own), expected)
+    assert_equal(ms.jit(ms.grad(loss))(ms.Tensor(scores), *own), x.grad)
+
+
 def test_settings_and_methods_are_the_modules() -> None:
     dropout = tnn.Dropout(0.5)
     dropout.p = 0.0
-    assert_equal(dropout(ms.Tensor(data(4))), torch.tensor(data(4)))
+    assert_equal(dropout(ms.Tensor(data(4))), on_device(data(4)))
     layer = tnn.Linear(3, 4)
     torch.manual_seed(2)
     layer.reset_parameters()
     assert_equal(layer.weight, seeded(lambda: torch.manual_seed(2) and torch.nn.Linear(3, 4)).weight)
     table = tnn.Embedding.from_pretrained(ms.Tensor(data(5, 2)))
-    assert_equal(table(ms.Tensor([4])), torch.tensor(data(5, 2)[4:]))
+    assert_equal(table(ms.Tensor([4])), on_device(data(5, 2)[4:]))
 
 
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
@@ -191,6 +214,7 @@ def test_tied_weights(mode: int) -> None:
         return table, head
 
     (table, head), (own_table, own_head) = seeded(lambda: tied(torch.nn)), seeded(lambda: tied(tnn))
+    table.to(torch_device()), head.to(torch_device())
     assert own_head.weight is own_table.weight
     ms.set_context(mode=mode)
 
@@ -198,7 +222,7 @@ def test_tied_weights(mode: int) -> None:
         return own_head(own_table(words)).sum()
 
     gradient = ms.value_and_grad(loss, None, [own_table.weight])
-    head(table(torch.tensor([1, 4]))).sum().backward()
+    head(table(torch.tensor([1, 4], device=torch_device()))).sum().backward()
     assert_equal(gradient(ms.Tensor([1, 4]))[1][0], table.weight.grad)
 
 
@@ -226,7 +250,8 @@ def test_a_sequence_follows_its_changes() -> None:
     net[0] = tnn.Linear(3, 4, bias=False)
     assert net(x).shape == (2, 5)
     assert [p.name for p in net.get_parameters()] == ["0.weight", "2.weight", "2.bias"]
-    assert_equal(net(x), torch.nn.Sequential(*(layer.module for layer in net))(torch.tensor(data(2, 3))))
+    expected = torch.nn.Sequential(*(copy.deepcopy(layer.module) for layer in net)).to(torch_device())
+    assert_equal(net(x), expected(on_device(data(2, 3))))
 
 
 class Lists(tnn.Module):
@@ -249,11 +274,11 @@ def test_containers() -> None:
     names = [*(f"layers.{i}.{kind}" for i in range(2) for kind in ("weight", "bias")), "scales.0", "shifts.x"]
     assert list(net.state_dict()) == ["own", *names]
     assert sorted(p.name for p in net.trainable_params()) == sorted(["own", *names])
-    x = torch.tensor(data(2, 3))
+    x = on_device(data(2, 3))
     for layer in net.layers:
-        x = layer.module(x)
-    expected = x.tanh() * torch.tensor(data(3)) + torch.tensor(data(3)) + torch.tensor(data(3))
-    assert np.allclose(net(ms.Tensor(data(2, 3))).asnumpy(), expected.detach().numpy())  # MindSpore's own kernels
+        x = copy.deepcopy(layer.module).to(torch_device())(x)
+    expected = x.tanh() * on_device(data(3)) + on_device(data(3)) + on_device(data(3))
+    assert np.allclose(net(ms.Tensor(data(2, 3))).asnumpy(), expected.detach().cpu().numpy())  # MindSpore's own kernels
 
 
 @pytest.mark.parametrize("make", [lambda lib: lib.LazyLinear(5), lambda lib: lib.LazyConv1d(5, 2)])
@@ -262,7 +287,8 @@ def test_lazy_layers(make: Callable[[Any], Any]) -> None:
     module = make(torch.nn)
     assert list(net[1].state_dict()) == list(module.state_dict()) and not net.trainable_params()
     x = data(2, 3, 4)
-    expected = seeded(lambda: module(torch.tensor(x)))
+    seeded(lambda: module(torch.tensor(x)))  # which draws its values on the CPU, as the layer does
+    expected = module.to(torch_device())(on_device(x))
     assert_equal(seeded(lambda: net(ms.Tensor(x))), expected)
     assert [p.name for p in net.trainable_params()] == ["1.weight", "1.bias"]
     assert type(net[1]) is getattr(tnn, type(module).__name__)
@@ -311,7 +337,7 @@ def test_what_is_refused(call: Callable[[], Any], error: type[Exception], words:
 
 
 def test_dtypes_and_devices_are_mindspores() -> None:
-    layer = tnn.Linear(3, 4, dtype=ms.float64, device=ms.get_context("device_target").lower().replace("gpu", "cuda"))
+    layer = tnn.Linear(3, 4, dtype=ms.float64, device=torch_device())
     assert layer.weight.dtype == ms.float64 and torch_view(layer.weight).dtype == torch.float64
 
 
@@ -322,7 +348,7 @@ def test_dtypes_and_devices_are_mindspores() -> None:
      ("orthogonal_", ())],
 )  # fmt: skip
 def test_init_draws_what_pytorch_draws(make: Callable[[], Any], name: str, args: Any) -> None:
-    weight, expected = make(), torch.empty(5, 4)
+    weight, expected = make(), torch.empty(5, 4, device=torch_device())
     torch.manual_seed(4)
     getattr(torch.nn.init, name)(expected, *args)
     ms.set_seed(4)
@@ -335,9 +361,9 @@ def test_clipped_gradients(jit: bool) -> None:
     def clip(*gradients: ms.Tensor) -> Any:
         return tnn.utils.clip_grad_norm_(gradients, 0.5)
 
-    tensors = [torch.zeros(3, 4), torch.zeros(5)]
+    tensors = [torch.zeros(shape, device=torch_device()) for shape in ((3, 4), (5,))]
     for tensor in tensors:
-        tensor.grad = torch.tensor(data(*tensor.shape))
+        tensor.grad = on_device(data(*tensor.shape))
     norm = torch.nn.utils.clip_grad_norm_(tensors, 0.5)
     found, own_norm = (ms.jit(clip) if jit else clip)(ms.Tensor(data(3, 4)), ms.Tensor(data(5)))
     assert_equal(own_norm, norm)
@@ -351,8 +377,8 @@ def test_packed_sequences() -> None:
         result, _ = layer(packed)
         return lib.pad_packed_sequence(result, batch_first=True)[0]
 
-    module, layer = seeded(lambda: torch.nn.LSTM(4, 6)), seeded(lambda: tnn.LSTM(4, 6))
-    x = torch.tensor(data(3, 5, 4), requires_grad=True)
+    module, layer = seeded(lambda: torch.nn.LSTM(4, 6)).to(torch_device()), seeded(lambda: tnn.LSTM(4, 6))
+    x = on_device(data(3, 5, 4), requires_grad=True)
     expected = run(torch.nn.utils.rnn, module, x)
     expected.sum().backward()
 

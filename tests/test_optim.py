@@ -15,16 +15,16 @@ from mindspore import nn
 
 from bridge import nn as tnn
 from bridge import optim
-from shared import data
+from shared import data, on_device, torch_device
 
-pytestmark = pytest.mark.usefixtures("own_programs")
+pytestmark = [pytest.mark.usefixtures("own_programs")]
 
 STEPS = 10
 
 
 def torch_net() -> torch.nn.Module:
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3)).to(torch_device())
 
 
 def layers(module: torch.nn.Module) -> nn.Cell:
@@ -61,13 +61,13 @@ class Compared:
         parameters = [parameter for group in self.torch.param_groups for parameter in group["params"]]
         for i, parameter in enumerate(parameters):
             gradients.append(data(*parameter.shape, seed=100 * self.steps + i))
-            parameter.grad = torch.tensor(gradients[-1])
+            parameter.grad = on_device(gradients[-1])
         self.torch.step()
         self._apply(ms.mutable(tuple(map(ms.Tensor, gradients))))
 
     def check(self) -> None:
         for own, parameter in zip(self.net.trainable_params(), self.module.parameters(), strict=True):
-            assert np.array_equal(own.asnumpy(), parameter.detach().numpy()), own.name
+            assert np.array_equal(own.asnumpy(), parameter.detach().cpu().numpy()), own.name
         assert_same_state(self.own.state_dict(), self.torch.state_dict())
 
     def run(self) -> None:
@@ -82,7 +82,7 @@ def assert_same_state(own: Any, expected: Any) -> None:
     for number, state in expected["state"].items():
         for name, value in state.items():
             found = own["state"][number][name]
-            assert torch.equal(found, value) if isinstance(value, torch.Tensor) else found == value, name
+            assert torch.equal(found.cpu(), value.cpu()) if isinstance(value, torch.Tensor) else found == value, name
 
 
 def without(name: str) -> bool:
@@ -195,10 +195,10 @@ def test_model_trains_by_it_and_a_callback_sets_the_rate(mode: int) -> None:
         expected.param_groups[0]["lr"] = 0.25 if step < 2 else 0.125
         rows = slice(4 * (step % 3), 4 * (step % 3) + 4)
         expected.zero_grad()
-        torch.nn.functional.mse_loss(module(torch.tensor(x[rows])), torch.tensor(y[rows])).backward()
+        torch.nn.functional.mse_loss(module(on_device(x[rows])), on_device(y[rows])).backward()
         expected.step()
     for one, parameter in zip(net.trainable_params(), module.parameters(), strict=True):
-        assert np.array_equal(one.asnumpy(), parameter.detach().numpy())
+        assert np.array_equal(one.asnumpy(), parameter.detach().cpu().numpy())
 
 
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
@@ -226,7 +226,7 @@ def test_a_jitted_step_sees_what_changes_outside() -> None:
         groups[0]["lr"] = 0.3
     for own, parameter in zip(pair.net.trainable_params(), pair.module.parameters(), strict=True):
         ms.ops.assign(own, ms.Tensor(data(*parameter.shape, seed=7)))
-        parameter.data = torch.tensor(data(*parameter.shape, seed=7))
+        parameter.data = on_device(data(*parameter.shape, seed=7))
     pair.run()
 
 
@@ -249,14 +249,14 @@ def test_lbfgs_by_a_closure() -> None:
 
     def closure() -> torch.Tensor:
         expected.zero_grad()
-        loss = torch.nn.functional.mse_loss(module(torch.tensor(x)), torch.tensor(y))
+        loss = torch.nn.functional.mse_loss(module(on_device(x)), on_device(y))
         loss.backward()
         return loss
 
     for _ in range(3):
         assert float(own.step(gradient)) == float(expected.step(closure))
     for one, parameter in zip(net.trainable_params(), module.parameters(), strict=True):
-        assert np.array_equal(one.asnumpy(), parameter.detach().numpy())
+        assert np.array_equal(one.asnumpy(), parameter.detach().cpu().numpy())
 
 
 def sgd(**options: Any) -> Any:

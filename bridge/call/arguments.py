@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -90,13 +91,20 @@ def _is_int(value: Any) -> bool:
 
 
 class Binder:
-    """Binds one call to one overload. `fail` gives the error, in the words of PyTorch's parser."""
+    """Binds one call to one overload. `fail` gives the error, in the words of PyTorch's parser.
 
-    def __init__(self, overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    Args:
+        may_read: whether a tensor without dimensions is taken for a number.
+    """
+
+    def __init__(
+        self, overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any], may_read: bool = True
+    ) -> None:
         self.overload = overload
         self.schema = overload.schema
         self.args = args
         self.kwargs = kwargs
+        self.may_read = may_read
         self.tensors: list[Any] = []
         self.reads_data = False
 
@@ -181,7 +189,7 @@ class Binder:
             return value.item()
         if isinstance(value, NumberMark):
             return self.unknown(value)
-        if isinstance(value, ms.Tensor) and value.ndim == 0:
+        if self.may_read and isinstance(value, ms.Tensor) and value.ndim == 0:
             self.reads_data = True
             return value.item()
         return value
@@ -361,17 +369,21 @@ def _description(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 def resolve(packet: str, overloads: Sequence[Overload], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
     """Bind the call to the first overload that it fits.
 
+    An overload that takes all tensors as tensors goes before one that takes a tensor without dimensions for a number,
+    in which it would lose its gradient.
+
     Raises TypeError in the words of PyTorch's parser: what is wrong with the argument if there is one overload, the
     list of signatures if there are several, and what to write if tensors should be in a list.
     """
     mismatches: list[Mismatch] = []
     packed = _packed(args)
-    for arguments in [args] if packed is None else [args, packed]:
-        for overload in overloads:
-            try:
-                return Binder(overload, arguments, kwargs).bind()
-            except Mismatch as mismatch:
-                mismatches.append(mismatch)
+    forms = [args] if packed is None else [args, packed]
+    ways = [True] if len(overloads) == 1 else [False, True]
+    for may_read, arguments, overload in itertools.product(ways, forms, overloads):
+        try:
+            return Binder(overload, arguments, kwargs, may_read).bind()
+        except Mismatch as mismatch:
+            mismatches.append(mismatch)
     hint = _hint(packet, overloads, args, kwargs)
     if len(overloads) == 1:
         raise TypeError(f"{mismatches[0]}{hint}")
