@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pathlib
 import traceback
 from collections.abc import Callable
@@ -127,4 +128,5 @@ def fuse(target: Any) -> Any:
         return FusedCell(target)
     if not callable(target):
         raise TypeError(f"bridge.fuse takes a Cell or a function, not {type(target).__name__}")
-    return _program(target, getattr(target, "__name__", type(target).__name__))
+    program = _program(target, getattr(target, "__name__", type(target).__name__))
+    return functools.update_wrapper(program, target, updated=())

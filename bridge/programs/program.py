@@ -48,6 +48,7 @@ class Program(_mindspore.CompiledAsMethod):
     ) -> None:
         self.function = function
         self.name = str(name or getattr(function, "__name__", type(function).__name__))
+        self._is_named(self.name)
         self.precision: torch.dtype | None = None
         start_on(devices.target())
         self._calls = direct.module(self.name)
