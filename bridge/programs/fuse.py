@@ -19,7 +19,7 @@ from bridge.programs.twin import Twins
 _MINDSPORE = f"{pathlib.Path(ms.__file__).parent}/"
 
 
-class _Fused:
+class Fused:
     """A function or Cell of MindSpore's that calls the bridge, as a function of PyTorch's tensors.
 
     Attributes:
@@ -60,7 +60,7 @@ def _mindspores_caller(error: Exception) -> str | None:
 
 
 def _program(target: Callable[..., Any], name: str) -> Program:
-    fused = _Fused(target)
+    fused = Fused(target)
     return Program(fused, name=name, state=fused.twins.tensors, modules=fused.twins.modules)
 
 
