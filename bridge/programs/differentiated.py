@@ -65,7 +65,9 @@ def _leaf(args: Sequence[Any], position: int) -> torch.Tensor:
         raise ValueError(f"bridge.value_and_grad: grad_position has {position}, and there are {len(args)} arguments")
     if not isinstance(args[position], torch.Tensor):
         kind = type(args[position]).__name__
-        raise TypeError(f"bridge.value_and_grad: grad_position has {position}, and that argument is no Tensor but of type {kind}")
+        raise TypeError(
+            f"bridge.value_and_grad: grad_position has {position}, and that argument is no Tensor but of type {kind}"
+        )
     return args[position].detach().requires_grad_()
 
 
