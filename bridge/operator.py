@@ -55,6 +55,7 @@ class Operator(_mindspore.CompiledAsMethod):
 
     def __init__(self, name: str, names: tuple[str, ...], wants_cpu: bool = False) -> None:
         self.name = name
+        self._is_named(name)
         self.names = names
         self.wants_cpu = wants_cpu
         self._overloads: list[Overload] | None = None

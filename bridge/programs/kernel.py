@@ -17,6 +17,7 @@ from bridge.primitive.graph_calls import Call, Item, PlannedBprop
 from bridge.primitive.kernel import Kernel
 from bridge.programs import sizes
 from bridge.programs.plan import Plan, ProgramFile
+from bridge.programs.refusals import no_gradient
 
 
 class ProgramKernel(Kernel):
@@ -107,6 +108,14 @@ class FirstOrderOnly(_InGraph):
         raise RuntimeError(f"{self.name}: gradients of second order are for PyNative mode; a graph has the first only")
 
 
-def forward_kernel(name: str, plan: Plan, device: Device) -> ProgramKernel:
+class NoGradient(_InGraph):
+    """The gradient of what bridge.value_and_grad gives, which does not exist."""
+
+    def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
+        raise RuntimeError(no_gradient(self.name))
+
+
+def forward_kernel(name: str, plan: Plan, device: Device, is_differentiable: bool) -> ProgramKernel:
     """The primitive of a function's forward program, with its gradient."""
-    return ProgramKernel(f"{name}::forward", plan.forward, device, Differentiate(name, plan, device))
+    gradient = Differentiate(name, plan, device) if is_differentiable else NoGradient(name)
+    return ProgramKernel(f"{name}::forward", plan.forward, device, gradient)

@@ -57,7 +57,7 @@ class Function(_mindspore.CompiledAsMethod):
     __doc__ = _Documentation(__doc__)  # type: ignore[assignment]  # the one above
 
     def __init__(self, name: str, function: Callable[..., Any], operator: Operator | None = None) -> None:
-        self.__name__ = name
+        self._is_named(name)
         self.function = function
         self.operator = operator
         # `max(x, 0).values`: the tuple with names that PyTorch returns.
