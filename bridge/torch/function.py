@@ -33,7 +33,7 @@ from bridge.torch.tracing import OneCall, WritesArgument, filled, one_call
 
 
 class _Documentation:
-    """PyTorch's docstring, with a link to its page."""
+    """The docstring of the function, with a link to its page if it is PyTorch's."""
 
     def __init__(self, of_class: str | None) -> None:
         self.of_class = of_class
@@ -41,8 +41,10 @@ class _Documentation:
     def __get__(self, instance: Function | None, owner: type) -> str | None:
         if instance is None:
             return self.of_class
-        page = f"https://docs.pytorch.org/docs/stable/generated/{instance.__name__}.html"
-        return f"{(instance.function.__doc__ or '').strip()}\n\n{page}".lstrip()
+        text = (instance.function.__doc__ or "").strip()
+        if not instance.__name__.startswith("torch."):
+            return text
+        return f"{text}\n\nhttps://docs.pytorch.org/docs/stable/generated/{instance.__name__}.html".lstrip()
 
 
 class Function(_mindspore.CompiledAsMethod):
