@@ -26,13 +26,13 @@ from bridge.nn.layer import Layer, layer_class
 from bridge.nn.module import Module as Module
 from bridge.nn.state_dict import load_state_dict as load_state_dict
 from bridge.nn.state_dict import state_dict as state_dict
+from bridge.torch.nn import functional as functional
 
 _UNAVAILABLE = {
     "DataParallel": "MindSpore trains on many devices by msrun and mindspore.set_auto_parallel_context",
     "Container": "PyTorch has deprecated it: derive from bridge.nn.Module",
     "UninitializedParameter": "lazy layers make their Parameters at their first call",
     "UninitializedBuffer": "lazy layers make their buffers at their first call",
-    "functional": "PyTorch's functions are operators here: bridge.aten",
     "parallel": "MindSpore trains on many devices by msrun and mindspore.set_auto_parallel_context",
 }
 
