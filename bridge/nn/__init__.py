@@ -9,7 +9,6 @@ Every class of the installed torch.nn is here. See docs/layers.md.
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import mindspore as _ms
@@ -22,7 +21,7 @@ from bridge.nn.containers import ModuleList as ModuleList
 from bridge.nn.containers import ParameterDict as ParameterDict
 from bridge.nn.containers import ParameterList as ParameterList
 from bridge.nn.containers import Sequential as Sequential
-from bridge.nn.layer import Layer, layer_class
+from bridge.nn.layers import *  # noqa: F403
 from bridge.nn.module import Module as Module
 from bridge.nn.state_dict import load_state_dict as load_state_dict
 from bridge.nn.state_dict import state_dict as state_dict
@@ -47,16 +46,7 @@ def Buffer(data: Any) -> _ms.Parameter:
     return _ms.Parameter(data, requires_grad=False)
 
 
-def _layers() -> dict[str, type[Layer]]:
-    return {
-        name: layer_class(value)
-        for name, value in vars(_torch.nn).items()
-        if inspect.isclass(value) and issubclass(value, _torch.nn.Module) and name not in (*globals(), *_UNAVAILABLE)
-    }
-
-
-globals().update(_layers())
-__all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "inspect", "Any")]
+__all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "Any")]
 
 
 def __getattr__(name: str) -> Any:

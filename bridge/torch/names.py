@@ -15,8 +15,9 @@ from bridge.op.dtypes import MINDSPORE_FROM_TORCH
 from bridge.op.schema import schema
 from bridge.op.table import packets
 from bridge.operator import Operator
-from bridge.torch.elsewhere import Elsewhere, reason
+from bridge.torch.elsewhere import Elsewhere
 from bridge.torch.function import Function
+from bridge.torch.reasons import reason
 
 _METHOD = type(torch.Tensor.add)
 # Methods whose arguments PyTorch does not take by its generated parser.
