@@ -18,9 +18,6 @@ from __future__ import annotations
 import argparse
 import copy
 import dataclasses
-import importlib.util
-import pathlib
-import re
 import signal
 import sys
 import time
@@ -35,6 +32,7 @@ import torch
 import bridge
 from bridge.op import devices
 from bridge.programs.tree import Tree
+from ported.torchvisions import define_torchvisions_operators
 
 STEPS = 3
 LIMIT = 180  # seconds that one network may take
@@ -57,21 +55,6 @@ def image(size: int = 64, batch: int = 2) -> np.ndarray:
 def tokens(length: int = 12, batch: int = 2, words: int = 90) -> np.ndarray:
     return np.random.default_rng(0).integers(5, words, (batch, length))
 
-
-def define_torchvisions_operators() -> None:
-    """torchvision cannot be imported without its kernels, which its CUDA wheels do not load beside a CPU build of
-    PyTorch. No network here calls them."""
-    package = importlib.util.find_spec("torchvision")
-    if package is None or package.origin is None or torch.version.cuda is not None:
-        return
-    source = pathlib.Path(package.origin).with_name("_meta_registrations.py").read_text()
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for name in sorted(set(re.findall(r"""["'](?:torchvision::)?(_?[a-z0-9_]+)["']\)\n\s*def """, source))):
-        library.define(f"{name}(Tensor x) -> Tensor")
-    KEPT.append(library)
-
-
-KEPT: list[Any] = []  # a library of operators lasts as long as its object
 
 TORCHVISION = (
     "alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "mnasnet0_5", "mobilenet_v2", "mobilenet_v3_small",

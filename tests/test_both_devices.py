@@ -15,7 +15,7 @@ from bridge import kernels
 from shared import data
 
 BOTH = pathlib.Path(__file__).parent / "kernels" / "both"
-SOURCES = {"sources": BOTH / "host.cpp", "cuda": [BOTH / "host.cpp", BOTH / "device.cu"]}
+SOURCES: dict[str, Any] = {"sources": BOTH / "host.cpp", "cuda": [BOTH / "host.cpp", BOTH / "device.cu"]}
 X = data(7, 19)
 
 
