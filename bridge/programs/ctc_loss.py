@@ -26,13 +26,14 @@ class LengthsAsTensors(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in _FUNCTIONS:
-            args = [_tensor(value) if i in _LENGTHS.values() else value for i, value in enumerate(args)]
-            kwargs = {key: _tensor(value) if key in _LENGTHS else value for key, value in kwargs.items()}
+            scores = args[0] if args else kwargs["log_probs"]
+            args = [_tensor(value, scores) if i in _LENGTHS.values() else value for i, value in enumerate(args)]
+            kwargs = {key: _tensor(value, scores) if key in _LENGTHS else value for key, value in kwargs.items()}
         return func(*args, **kwargs)
 
 
-def _tensor(lengths: Any) -> Any:
-    return torch.tensor(lengths) if isinstance(lengths, (list, tuple)) else lengths
+def _tensor(lengths: Any, like: torch.Tensor) -> Any:
+    return torch.tensor(lengths, device=like.device) if isinstance(lengths, (list, tuple)) else lengths
 
 
 def results(log_probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
