@@ -19,7 +19,7 @@ import bridge
 from bridge.op import devices
 from bridge.programs import store
 
-pytestmark = pytest.mark.usefixtures("own_programs", "graph_mode")
+pytestmark = [pytest.mark.usefixtures("own_programs", "graph_mode")]
 
 
 class Attention(nn.Module):
