@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from bridge.programs import constant_arguments
 from bridge.programs.calls import Call, Refusal
-from bridge.programs.ctc_loss import LengthsAsTensors
+from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
 from bridge.programs.guards import Guards
 from bridge.programs.memory import storage_of
 from bridge.programs.reads import refuse_reads
+from bridge.programs.replaced import replaced
 from bridge.programs.tape import Tape
 
 
@@ -108,7 +110,7 @@ def _captured(
             torch.enable_grad(),
             torch.autograd.set_multithreading_enabled(False),
             refuse_reads(state),
-            LengthsAsTensors(),
+            replaced([*constant_arguments.REPLACEMENTS, LENGTHS_AS_TENSORS]),
             fake_mode,
             tape,
         ):
