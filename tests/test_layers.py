@@ -194,6 +194,56 @@ def test_lengths_of_the_ctc_loss_are_data_in_a_graph(make: Callable[[Any], Any],
     assert_equal(ms.jit(ms.grad(loss))(ms.Tensor(scores), *own), x.grad)
 
 
+def test_what_is_inside_is_found_as_in_pytorch() -> None:
+    def networks(lib: Any) -> Any:
+        return lib.Sequential(lib.TransformerEncoderLayer(8, 2, 16), lib.BatchNorm1d(8))
+
+    net, module = networks(tnn), networks(torch.nn)
+    assert [name for name, _ in net.named_modules()] == [name for name, _ in module.named_modules()]
+    assert [name for name, _ in net.named_children()] == ["0", "1"]
+    assert [name for name, _ in net.named_parameters()] == [name for name, _ in module.named_parameters()]
+    assert net.get_submodule("0.linear1").in_features == 8
+    assert {p.name for p in net.parameters()} == {p.name for p in net.trainable_params()}
+    net.requires_grad_(False)
+    assert not net.trainable_params()
+
+
+def test_tied_parameters_are_found_once() -> None:
+    net = Lists()
+    net.add_module("again", net.layers[0])
+    net.register_parameter("also", net.own)
+    assert [name for name, _ in net.named_parameters()].count("own") == 1
+    assert len([*net.modules()]) == len({id(cell) for cell in net.modules()})
+
+
+class Buffers(tnn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", ms.Tensor(data(3)))
+        self.register_buffer("table", ms.Tensor(data(3)), persistent=False)
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return x * self.mask + self.table
+
+
+def test_buffers_are_in_the_state() -> None:
+    net = Buffers()
+    assert list(net.state_dict()) == ["mask"] and not net.trainable_params()
+    net.load_state_dict({"mask": torch.zeros(3)})
+    for found in in_modes(net, data(3)):
+        assert np.array_equal(found.asnumpy(), data(3))
+
+
+def test_inplace_layers_change_no_argument() -> None:
+    with pytest.warns(UserWarning, match=r"ReLU\(inplace=True\) returns a new tensor here"):
+        layer = tnn.ReLU(inplace=True)
+    x = ms.Tensor(data(3, 4))
+    assert_equal(ms.grad(lambda x: layer(x).sum())(x), (torch.tensor(data(3, 4)) > 0).float())
+    assert np.array_equal(x.asnumpy(), data(3, 4))
+    for found in in_modes(layer, data(3, 4)):
+        assert_equal(found, torch.tensor(data(3, 4)).relu())
+
+
 def test_settings_and_methods_are_the_modules() -> None:
     dropout = tnn.Dropout(0.5)
     dropout.p = 0.0
@@ -201,7 +251,10 @@ def test_settings_and_methods_are_the_modules() -> None:
     layer = tnn.Linear(3, 4)
     torch.manual_seed(2)
     layer.reset_parameters()
-    assert_equal(layer.weight, seeded(lambda: torch.manual_seed(2) and torch.nn.Linear(3, 4)).weight)
+    module = torch.nn.Linear(3, 4, device=torch_device())
+    torch.manual_seed(2)
+    module.reset_parameters()  # which draws where the weights are
+    assert_equal(layer.weight, module.weight)
     table = tnn.Embedding.from_pretrained(ms.Tensor(data(5, 2)))
     assert_equal(table(ms.Tensor([4])), on_device(data(5, 2)[4:]))
 
@@ -318,10 +371,14 @@ class Own(tnn.Linear):
     pass
 
 
+def other_device() -> str:
+    return "cpu" if torch_device() != "cpu" else "cuda"
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: tnn.Linear(3, 4, device="cuda"), TypeError, "leave device out and call mindspore.set_device"),
+        (lambda: tnn.Linear(3, 4, device=other_device()), TypeError, "leave device out and call mindspore.set_device"),
         (lambda: tnn.Linear(3), TypeError, "out_features"),
         (lambda: tnn.Conv2d(3, 4, 3, groups=2), ValueError, "in_channels must be divisible by groups"),
         (lambda: tnn.TransformerEncoder(nn.ReLU(), 2), TypeError, "ReLU is no layer of bridge.nn"),

@@ -15,18 +15,18 @@ from bridge.programs.replaced import Replacement
 
 FORWARD = torch.ops.aten._ctc_loss.Tensor
 BACKWARD = torch.ops.aten._ctc_loss_backward.Tensor
-# The positions of both lengths among the arguments of torch.ctc_loss, and of both results among those of BACKWARD.
-_LENGTHS = slice(2, 4)
+# The positions of both results of FORWARD among the arguments of BACKWARD.
 SAVED = slice(5, 7)
-
-
 _ctc_loss = torch.ctc_loss
 
 
-def _of_tensors(*args: Any, **kwargs: Any) -> torch.Tensor:
-    given = list(args)
-    given[_LENGTHS] = [torch.tensor(each) if isinstance(each, (list, tuple)) else each for each in args[_LENGTHS]]
-    return _ctc_loss(*given, **kwargs)
+def _of_tensors(log_probs: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    named = {key: _tensor(value, log_probs) for key, value in kwargs.items()}
+    return _ctc_loss(log_probs, *(_tensor(value, log_probs) for value in args), **named)
+
+
+def _tensor(lengths: Any, like: torch.Tensor) -> Any:
+    return torch.tensor(lengths, device=like.device) if isinstance(lengths, (list, tuple)) else lengths
 
 
 LENGTHS_AS_TENSORS = Replacement(torch, "ctc_loss", _of_tensors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pathlib
 import traceback
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from bridge.programs.twin import Twins
 _MINDSPORE = f"{pathlib.Path(ms.__file__).parent}/"
 
 
-class _Fused:
+class Fused:
     """A function or Cell of MindSpore's that calls the bridge, as a function of PyTorch's tensors.
 
     Attributes:
@@ -61,7 +62,7 @@ def _mindspores_caller(error: Exception) -> str | None:
 
 
 def _program(target: Callable[..., Any], name: str) -> Program:
-    fused = _Fused(target)
+    fused = Fused(target)
     return Program(fused, name=name, state=fused.twins.tensors, modules=fused.twins.modules)
 
 
@@ -116,4 +117,5 @@ def fuse(target: Any) -> Any:
         return FusedCell(target)
     if not callable(target):
         raise TypeError(f"bridge.fuse takes a Cell or a function, not {type(target).__name__}")
-    return _program(target, getattr(target, "__name__", type(target).__name__))
+    program = _program(target, getattr(target, "__name__", type(target).__name__))
+    return functools.update_wrapper(program, target, updated=())

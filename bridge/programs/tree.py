@@ -53,8 +53,7 @@ class Tree:
             return next
         if _is_packed(leaf):
             packed = self._taken_apart(list(leaf))
-            # Past its __new__, which asks PyTorch's tensors for their device.
-            return lambda tensors: tuple.__new__(type(leaf), self._put_together(packed, tensors))
+            return lambda tensors: _packed(type(leaf), self._put_together(packed, tensors))
         if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
             fields = [field.name for field in dataclasses.fields(leaf)]
             inner = self._taken_apart([getattr(leaf, name) for name in fields])
@@ -75,6 +74,14 @@ class Tree:
 
 def _is_packed(value: Any) -> bool:
     return isinstance(value, PackedSequence)
+
+
+def _packed(kind: type, fields: list[Any]) -> Any:
+    """A packed sequence, made past its __new__, which asks PyTorch's tensors for their device."""
+    data, batch_sizes, *indices = fields
+    if isinstance(batch_sizes, torch.Tensor):
+        batch_sizes = batch_sizes.cpu()  # where PyTorch wants them, whatever device the data is on
+    return tuple.__new__(kind, (data, batch_sizes, *indices))
 
 
 def _with_fields(value: Any, names: list[str], fields: list[Any]) -> Any:
@@ -100,13 +107,28 @@ class _PlainArguments:
 
 
 class _Tensors:
-    """A tuple of tensors: in the place of a Tree."""
+    """A tuple of PyTorch's tensors and of such tuples: in the place of a Tree."""
 
-    def __init__(self, tensors: tuple[torch.Tensor, ...]) -> None:
-        self.tensors = list(tensors)
+    def __init__(self, value: tuple[Any, ...], tensors: list[torch.Tensor]) -> None:
+        self._value = value
+        self.tensors = tensors
 
     def with_tensors(self, tensors: list[Any]) -> tuple[Any, ...]:
-        return tuple(tensors)
+        return _filled(self._value, iter(tensors))
+
+
+def _are_tensors(value: tuple[Any, ...], tensors: list[torch.Tensor]) -> bool:
+    """Whether there is nothing but tensors in a nested tuple; they are collected."""
+    for item in value:
+        if type(item) is torch.Tensor:
+            tensors.append(item)
+        elif type(item) is not tuple or not _are_tensors(item, tensors):
+            return False
+    return True
+
+
+def _filled(value: tuple[Any, ...], tensors: Iterator[Any]) -> tuple[Any, ...]:
+    return tuple([_filled(item, tensors) if type(item) is tuple else next(tensors) for item in value])
 
 
 def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree | _PlainArguments:
@@ -118,8 +140,9 @@ def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree | _PlainArg
 
 def results(value: Any) -> Tree | _Tensors:
     """What a PyTorch module returned."""
-    if type(value) is tuple and {torch.Tensor}.issuperset(map(type, value)):
-        return _Tensors(value)
+    tensors: list[torch.Tensor] = []
+    if type(value) is tuple and _are_tensors(value, tensors):
+        return _Tensors(value, tensors)
     return Tree(value, torch.Tensor, _to_mindspore)
 
 

@@ -14,8 +14,9 @@ from bridge import aten
 from bridge.op.dtypes import MINDSPORE_FROM_TORCH
 from bridge.op.table import packets
 from bridge.operator import Operator
-from bridge.torch.elsewhere import Elsewhere, reason
+from bridge.torch.elsewhere import Elsewhere
 from bridge.torch.function import Function
+from bridge.torch.reasons import reason
 
 _METHOD = type(torch.Tensor.add)
 # Methods whose arguments PyTorch does not take by its generated parser.
