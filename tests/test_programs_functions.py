@@ -20,7 +20,7 @@ from bridge.programs.state import tensor_of
 from bridge.programs.written_down import write_down
 from shared import data
 
-pytestmark = pytest.mark.usefixtures("own_programs")
+pytestmark = [pytest.mark.usefixtures("own_programs")]
 
 
 graph_only = pytest.mark.parametrize("context_mode", ["graph"], indirect=True)

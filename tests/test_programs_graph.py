@@ -20,7 +20,7 @@ from bridge.op import devices
 from bridge.programs import store
 from shared import data
 
-pytestmark = pytest.mark.usefixtures("own_programs", "graph_mode")
+pytestmark = [pytest.mark.usefixtures("own_programs", "graph_mode")]
 
 
 class Attention(nn.Module):
