@@ -59,6 +59,33 @@ FUNCTIONS: list[tuple[Callable[..., Any], list[torch.Tensor], dict[str, Any]]] =
 ]
 
 
+LABELS = torch.tensor([0, 2, 1])
+# Their last tensor has no derivative.
+WEIGHTED: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
+    "cross_entropy": (lambda x, w: F.cross_entropy(x, LABELS.to(x.device), w), torch.rand(4)),
+    "nll_loss": (lambda x, w: F.nll_loss(x, LABELS.to(x.device), w), torch.rand(4)),
+    "multi_margin_loss": (lambda x, w: F.multi_margin_loss(x, LABELS.to(x.device), weight=w), torch.rand(4)),
+    "binary_cross_entropy": (lambda x, w: F.binary_cross_entropy(x.sigmoid(), 0.5 * w, w), torch.rand(3, 4)),
+    "with_logits": (lambda x, w: F.binary_cross_entropy_with_logits(x, torch.ones_like(x), w), torch.rand(3, 4)),
+    "soft_margin_loss": (F.soft_margin_loss, torch.ones(3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_weights_of_losses_are_constants(context_mode: str, name: str) -> None:
+    function, weight = WEIGHTED[name]
+    x = numbers(3, 4).to(device()).requires_grad_()
+    expected = function(x, weight.to(device()))
+    (given,) = torch.autograd.grad(expected, x)
+    call = Calls(Program(function))
+    inputs = from_torch(x.detach()), from_torch(weight)
+    assert equal(call(*inputs), expected)
+    of_x, of_weight = ms.grad(call, (0, 1))(*inputs)
+    assert equal(of_x, given)
+    if name != "binary_cross_entropy":  # there it is the label, too
+        assert not of_weight.asnumpy().any()
+
+
 @pytest.mark.parametrize("function, tensors, constants", FUNCTIONS)
 def test_results_and_gradients_are_pytorchs(
     context_mode: str, function: Callable[..., Any], tensors: list[torch.Tensor], constants: dict[str, Any]

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 import bridge
 from bridge.op import devices
 from bridge.programs import store
+from shared import data
 
 pytestmark = [pytest.mark.usefixtures("own_programs", "graph_mode")]
 
@@ -419,3 +420,32 @@ def test_other_settings_are_another_program() -> None:
     x = ms.Tensor(np.full((2, 3), -1, np.float32))
     for slope in (0.5, 0.25):
         assert as_cell(nn.LeakyReLU(slope))(x).asnumpy().max() == -slope
+
+
+class Checks(torch.nn.Module):
+    """Raises an error for some data, and asserts something of others."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.any(x < -9):
+            raise ValueError("too small")
+        assert (x < 9).all(), "too large"
+        return torch.nn.functional.gaussian_nll_loss(x, torch.ones_like(x), x.abs())
+
+
+@pytest.mark.skipif(devices.target() == "GPU", reason="a check that fails there ends the process: it is refused")
+def test_what_raises_for_some_data_is_checked_when_the_graph_runs() -> None:
+    cell, x = bridge.cell(Checks()), torch.tensor(data(3, 4), requires_grad=True)
+
+    def run(array: np.ndarray) -> Any:
+        def call(x):
+            return cell(x)
+
+        return ms.jit(ms.value_and_grad(call))(ms.Tensor(array))
+
+    expected = Checks()(x)
+    (given,) = torch.autograd.grad(expected, x)
+    value, gradient = run(data(3, 4))
+    assert float(value) == float(expected) and np.array_equal(gradient.asnumpy(), given.numpy())
+    for offset, words in ((-20, "ValueError: too small"), (20, "AssertionError: too large")):
+        with pytest.raises(RuntimeError, match=rf"was taken to be \w+ when the graph was compiled.*{words}"):
+            run(data(3, 4) + offset)
