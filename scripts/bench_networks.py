@@ -1,4 +1,4 @@
-"""The networks that bench_programs.py measures, in PyTorch."""
+"""The networks that bench_programs.py and bench_first_call.py measure, in PyTorch."""
 
 from __future__ import annotations
 
@@ -121,6 +121,36 @@ def resnet18() -> torch.nn.Module:
     blocks = [Residual(a, b, 1 if a == b else 2) for a, b in itertools.pairwise(widths)]
     return torch.nn.Sequential(
         *first, *blocks, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(512, 1000)
+    )
+
+
+class Bottleneck(torch.nn.Module):
+    def __init__(self, a: int, b: int, stride: int) -> None:
+        super().__init__()
+        parts: list[torch.nn.Module] = []
+        for inside, outside, size, step in ((a, b, 1, 1), (b, b, 3, stride), (b, 4 * b, 1, 1)):
+            conv = torch.nn.Conv2d(inside, outside, size, step, size // 2, bias=False)
+            parts += [conv, torch.nn.BatchNorm2d(outside), torch.nn.ReLU(inplace=True)]
+        self.main = torch.nn.Sequential(*parts[:-1])
+        same = stride == 1 and a == 4 * b
+        self.short: torch.nn.Module = torch.nn.Identity() if same else torch.nn.Sequential(
+            torch.nn.Conv2d(a, 4 * b, 1, stride, bias=False), torch.nn.BatchNorm2d(4 * b))  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.main(x) + self.short(x), inplace=True)
+
+
+def resnet50() -> torch.nn.Module:
+    blocks: list[torch.nn.Module] = []
+    before = 64
+    for count, width in ((3, 64), (4, 128), (6, 256), (3, 512)):
+        for i in range(count):
+            blocks.append(Bottleneck(before, width, 2 if i == 0 and width > 64 else 1))
+            before = 4 * width
+    first = [torch.nn.Conv2d(3, 64, 7, 2, 3, bias=False), torch.nn.BatchNorm2d(64), torch.nn.ReLU(True),
+             torch.nn.MaxPool2d(3, 2, 1)]  # fmt: skip
+    return torch.nn.Sequential(
+        *first, *blocks, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(2048, 1000)
     )
 
 
