@@ -77,6 +77,7 @@ class ModuleLoss(Loss):
 
     def __init__(self) -> None:
         super().__init__()
+        self.weight.requires_grad = False
         layers = torch.nn.Linear(16, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 4)
         self.net = bridge.cell(torch.nn.Sequential(*layers))
 
