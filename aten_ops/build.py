@@ -45,7 +45,14 @@ GXX_FLAGS = " --param ggc-min-heapsize=600000 -Wno-stringop-overflow"
 # What users' kernels are compiled with: the public headers, and the one of a room that these include.
 HEADERS = (*sorted(header.name for header in MS_EXT.glob("*.h")), "mindspore/aot_extra.h")
 # What is generated besides C++, by its folder in the package.
-GENERATED_FILES = {".": ("operators.json", "holders.json", "aten.pyi"), "primitive": ("bprops.py",)}
+GENERATED_FILES = {
+    ".": ("operators.json", "holders.json", "aten.pyi"),
+    "primitive": ("bprops.py",),
+    "torch": ("functions.pyi", "fft.pyi", "linalg.pyi", "special.pyi"),
+    "torch/nn": ("functional.pyi",),
+    "nn": ("layers.pyi",),
+    "optim": ("optimizers.pyi",),
+}
 
 
 def _digest(*parts: str) -> str:
@@ -86,11 +93,12 @@ def why_no_cuda() -> str:
 def generate(folder: pathlib.Path, with_cuda: bool) -> None:
     """Write shims, table and stubs into `folder`, unless they are there already."""
     sources = sorted(p for p in (ROOT / "aten_ops").iterdir() if p.suffix in (".py", ".yaml"))
+    sources.append(ROOT / "bridge" / "torch" / "reasons.py")
     digest = _digest(sys.version, torch.__version__, str(TORCH), str(with_cuda), *(p.read_text() for p in sources))
     stamp = folder / "stamp"
     if stamp.exists() and stamp.read_text() == digest:
         return
-    from . import backward, model, shims, tables  # torchgen takes seconds, so only when there is something to do
+    from . import backward, model, shims, stubs, tables  # torchgen takes seconds, so only when there is something to do
 
     print(f"generating shims for PyTorch {torch.__version__}", flush=True)
     fresh = folder.with_suffix(".new")
@@ -101,6 +109,7 @@ def generate(folder: pathlib.Path, with_cuda: bool) -> None:
         shims.write(selected, key, fresh)
         backward.write(selected, key, fresh)
     tables.write(operators["CPU"], operators.get("CUDA"), fresh)
+    stubs.write(fresh)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         if not (fresh / old.name).exists():

@@ -63,6 +63,15 @@ class CompiledAsMethod:
         return type(self).__call__.__code__  # type: ignore[operator,no-any-return]  # each such class has a `__call__`
 
 
+def compile_as(function: Callable[..., Any], stands_for_it: Any) -> None:
+    """Have MindSpore's compiler take something of its own for a function that a program calls by name."""
+    try:
+        resources = importlib.import_module("mindspore.graph._parse.resources")
+    except ModuleNotFoundError:  # MindSpore 2.8
+        resources = importlib.import_module("mindspore._extends.parse.resources")
+    resources.convert_object_map[function] = stands_for_it
+
+
 def infer_in_cpp(primitive: Any, name: str, several: bool) -> None:
     """Have graph mode infer the primitive by its library's InferShape. `several`: whether it gives a tuple."""
     primitive.add_prim_attr("reg_op_name", name)

@@ -29,6 +29,25 @@ class Block(torch.nn.Module):
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
+class Bottleneck(torch.nn.Module):
+    """Of a ResNet-50."""
+
+    def __init__(self, a: int, b: int, stride: int) -> None:
+        super().__init__()
+        conv, norm = torch.nn.Conv2d, torch.nn.BatchNorm2d
+        self.conv1, self.norm1 = conv(a, b, 1, bias=False), norm(b)
+        self.conv2, self.norm2 = conv(b, b, 3, stride, 1, bias=False), norm(b)
+        self.conv3, self.norm3 = conv(b, 4 * b, 1, bias=False), norm(4 * b)
+        same = stride == 1 and a == 4 * b
+        self.short: torch.nn.Module = torch.nn.Identity() if same else torch.nn.Sequential(
+            conv(a, 4 * b, 1, stride, bias=False), norm(4 * b))  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.relu(self.norm1(self.conv1(x)), inplace=True)
+        y = F.relu(self.norm2(self.conv2(y)), inplace=True)
+        return F.relu(self.norm3(self.conv3(y)) + self.short(x), inplace=True)
+
+
 class GPT(torch.nn.Module):
     def __init__(self, width: int = 256, layers: int = 6, heads: int = 8, words: int = 1000, length: int = 64) -> None:
         super().__init__()
@@ -42,7 +61,7 @@ class GPT(torch.nn.Module):
 
 
 class ViT(torch.nn.Module):
-    """ViT-Tiny, of 16 by 16 patches."""
+    """ViT-Tiny or a larger one, of 16 by 16 patches."""
 
     def __init__(self, width: int = 192, layers: int = 12, heads: int = 3) -> None:
         super().__init__()
@@ -72,7 +91,8 @@ class LlamaBlock(torch.nn.Module):
         batch, length, width = x.shape
         x = x.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
         half = x.shape[-1] // 2
-        angles = torch.outer(torch.arange(length), 10000.0 ** (-torch.arange(half) / half))
+        places, powers = (torch.arange(count, device=x.device) for count in (length, half))
+        angles = torch.outer(places, 10000.0 ** (-powers / half))
         a, b = x[..., :half], x[..., half:]
         return torch.cat([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], -1)
 
@@ -124,34 +144,16 @@ def resnet18() -> torch.nn.Module:
     )
 
 
-class Bottleneck(torch.nn.Module):
-    def __init__(self, a: int, b: int, stride: int) -> None:
-        super().__init__()
-        parts: list[torch.nn.Module] = []
-        for inside, outside, size, step in ((a, b, 1, 1), (b, b, 3, stride), (b, 4 * b, 1, 1)):
-            conv = torch.nn.Conv2d(inside, outside, size, step, size // 2, bias=False)
-            parts += [conv, torch.nn.BatchNorm2d(outside), torch.nn.ReLU(inplace=True)]
-        self.main = torch.nn.Sequential(*parts[:-1])
-        same = stride == 1 and a == 4 * b
-        self.short: torch.nn.Module = torch.nn.Identity() if same else torch.nn.Sequential(
-            torch.nn.Conv2d(a, 4 * b, 1, stride, bias=False), torch.nn.BatchNorm2d(4 * b))  # fmt: skip
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.relu(self.main(x) + self.short(x), inplace=True)
-
-
 def resnet50() -> torch.nn.Module:
-    blocks: list[torch.nn.Module] = []
-    before = 64
-    for count, width in ((3, 64), (4, 128), (6, 256), (3, 512)):
-        for i in range(count):
-            blocks.append(Bottleneck(before, width, 2 if i == 0 and width > 64 else 1))
-            before = 4 * width
-    first = [torch.nn.Conv2d(3, 64, 7, 2, 3, bias=False), torch.nn.BatchNorm2d(64), torch.nn.ReLU(True),
-             torch.nn.MaxPool2d(3, 2, 1)]  # fmt: skip
-    return torch.nn.Sequential(
-        *first, *blocks, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(2048, 1000)
-    )
+    layers: list[torch.nn.Module] = [
+        torch.nn.Conv2d(3, 64, 7, 2, 3, bias=False), torch.nn.BatchNorm2d(64), torch.nn.ReLU(True),
+        torch.nn.MaxPool2d(3, 2, 1)]  # fmt: skip
+    a = 64
+    for b, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for i in range(blocks):
+            layers.append(Bottleneck(a, b, 2 if i == 0 and b > 64 else 1))
+            a = 4 * b
+    return torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(2048, 1000))
 
 
 def mlp() -> torch.nn.Module:
@@ -167,11 +169,23 @@ def tokens(words: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, words, shape)
 
 
-NETWORKS: dict[str, tuple[Callable[[], torch.nn.Module], np.ndarray]] = {
+Networks = dict[str, tuple[Callable[[], torch.nn.Module], np.ndarray]]
+
+ON_CPU: Networks = {
     "mlp": (mlp, numbers(32, 256)),
     "llama": (llama, tokens(256, 4, 32)),
     "gpt": (GPT, tokens(1000, 8, 64)),
     "cnn": (cnn, numbers(8, 3, 64, 64)),
     "vit": (ViT, numbers(4, 3, 224, 224)),
     "resnet18": (resnet18, numbers(4, 3, 224, 224)),
+}
+
+ON_GPU: Networks = {
+    "mlp": (mlp, numbers(32, 256)),
+    "llama": (llama, tokens(256, 4, 32)),
+    "gpt": (GPT, tokens(1000, 8, 64)),
+    "cnn": (cnn, numbers(8, 3, 64, 64)),
+    "resnet50": (resnet50, numbers(8, 3, 224, 224)),
+    "vit-small": (lambda: ViT(384, 12, 6), numbers(32, 3, 224, 224)),
+    "gpt-1024": (lambda: GPT(1024, 12, 16, 8000, 512), tokens(8000, 8, 512)),
 }

@@ -1,14 +1,15 @@
 """Measures a module by bridge.cell beside PyTorch: forward, gradients, training, peak memory, in both modes.
 
     python scripts/bench_programs.py [--rounds 9] [--only llama] [--threads 1]
+    python scripts/bench_programs.py --device GPU
 
 `gradients` are those of all parameters, with the results; `training` is that and a step of AdamW. Every way waits for
 all that it computes. The ways "in one" call bridge.value_and_grad in place of mindspore.value_and_grad; in graph mode
 all of a step is one ms.jit. The ways take turns with a pause between them, because threads of the last way may still
 spin. PyTorch's rows have its times and memory; in the others is the median of a way's over PyTorch's of the same round.
-torch.compile stands there for comparison, if there is a compiler of C++. Peak memory is what steps of training add to
-the resident memory of a process of its own; it says nothing of networks that need less than some 20 MB. It runs on a
-CPU.
+torch.compile stands there for comparison, if there is a compiler of C++. Peak memory is that of steps of training in a
+process of its own: on a CPU what they add to its resident memory, which says nothing of networks that need less than
+some 20 MB; on a GPU what the allocators of both frameworks have given out.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ import numpy as np
 import torch
 
 import bridge
-from bench_networks import NETWORKS, mlp, numbers
+from bench_networks import ON_CPU, ON_GPU, Networks, mlp, numbers
+from bridge.op import devices
 
 PAUSE = 0.05  # seconds
 LEAST = 0.1  # seconds that a measurement takes at least
@@ -48,7 +50,9 @@ class Calls(NamedTuple):
 
 
 def in_torch(module: torch.nn.Module, array: np.ndarray) -> Calls:
-    x, parameters = torch.from_numpy(array), list(module.parameters())
+    device = devices.torch_name(devices.target())
+    module, x = module.to(device), torch.from_numpy(array).to(device)
+    parameters = list(module.parameters())
     optimizer = torch.optim.AdamW(parameters, RATE)
 
     def gradients() -> Any:
@@ -77,7 +81,7 @@ def pynative(module: torch.nn.Module, array: np.ndarray, value_and_grad: Callabl
         _, gradients = differentiate(x)
         optimizer(gradients)
 
-    return Calls(lambda: net(x), lambda: differentiate(x), training)  # on a CPU all has run when they return
+    return Calls(lambda: net(x), lambda: differentiate(x), training)
 
 
 def in_graph(module: torch.nn.Module, array: np.ndarray, value_and_grad: Callable[..., Any]) -> Calls:
@@ -114,13 +118,29 @@ def ways_here() -> list[str]:
     return list(WAYS) if shutil.which(os.environ.get("CXX", "g++")) else OWN
 
 
+def on_gpu() -> bool:
+    return devices.target() == "GPU"
+
+
+def networks() -> Networks:
+    return ON_GPU if on_gpu() else ON_CPU
+
+
+def finish() -> None:
+    """Wait for all that was started, on every stream. On a CPU it has run by then."""
+    if on_gpu():
+        torch.cuda.synchronize()
+
+
 def seconds(call: Callable[[], Any]) -> float:
     """Of one call."""
     time.sleep(PAUSE)
     call()
+    finish()
     calls, begin = 0, time.perf_counter()
     while time.perf_counter() - begin < LEAST:
         call()
+        finish()
         calls += 1
     return (time.perf_counter() - begin) / calls
 
@@ -128,7 +148,7 @@ def seconds(call: Callable[[], Any]) -> float:
 def measure(name: str, rounds: int) -> str:
     """The rows of a network."""
     torch.manual_seed(0)
-    make, array = NETWORKS[name]
+    make, array = networks()[name]
     module = make().train()
     made = {way: WAYS[way](copy.deepcopy(module), array) for way in ways_here()}
     rows = {way: f"  {way:16}" for way in made}
@@ -138,8 +158,8 @@ def measure(name: str, rounds: int) -> str:
             ratio = statistics.median(one[way] / one["PyTorch"] for one in times)
             own = f"{1e3 * statistics.median(one[way] for one in times):8.2f} ms"
             rows[way] += own if way == "PyTorch" else f"{ratio:11.2f}"
-    threads = ["--threads", str(torch.get_num_threads())]
-    used = {way: int(subprocess.check_output([sys.executable, __file__, *threads, "--peak", way, name])) for way in OWN}
+    command = [sys.executable, __file__, "--threads", str(torch.get_num_threads()), "--device", devices.target()]
+    used = {way: int(subprocess.check_output([*command, "--peak", way, name])) for way in OWN}
     for way in OWN:
         ratio = used[way] / max(used["PyTorch"], 1)
         rows[way] += f"{used[way] / 1024:8.0f} MB" if way == "PyTorch" else f"{ratio:11.2f}"
@@ -163,15 +183,22 @@ def least() -> str:
 
 
 def peak(way: str, name: str) -> int:
-    """The KiB that training adds to what the process has anyway."""
-    make, array = NETWORKS[name]
-    WAYS[way](mlp(), NETWORKS["mlp"][1]).training()  # what a first step makes for good
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
-    before = resident("VmRSS")
+    """The KiB of training."""
+    make, array = networks()[name]
+    WAYS[way](mlp(), networks()["mlp"][1]).training()  # what a first step makes for good
+    if not on_gpu():
+        pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+    before = 0 if on_gpu() else resident("VmRSS")
     calls = WAYS[way](make(), array)
     for _ in range(3):
         calls.training()
-    return resident("VmHWM") - before
+        finish()
+    return (allocated() if on_gpu() else resident("VmHWM")) - before
+
+
+def allocated() -> int:
+    """In KiB: the most that PyTorch's allocator and MindSpore's have given out. The bridge takes memory from both."""
+    return (torch.cuda.max_memory_allocated() + ms.runtime.max_memory_allocated()) // 1024
 
 
 def resident(entry: str) -> int:
@@ -184,17 +211,19 @@ def resident(entry: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9, help="how often the ways take turns")
-    parser.add_argument("--only", choices=sorted(NETWORKS), help="one network")
+    parser.add_argument("--only", choices=sorted(ON_CPU | ON_GPU), help="one network")
+    parser.add_argument("--device", choices=("CPU", "GPU"), default="CPU")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of PyTorch, in all ways")
     parser.add_argument("--peak", choices=OWN, help=argparse.SUPPRESS)
     parser.add_argument("name", nargs="?", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    ms.set_device(options.device)
     if options.peak:
         print(peak(options.peak, options.name))
         return
     print(" " * 18 + "".join(f"{part:>11}" for part in (*Calls._fields, "memory")))
-    for name in NETWORKS if options.only is None else [options.only]:
+    for name in networks() if options.only is None else [options.only]:
         print(measure(name, options.rounds), flush=True)
     print(f"MindSpore's own gradient of one multiplication takes {least()}, in PyNative and in graph mode.")
 

@@ -9,7 +9,6 @@ Every class of the installed torch.nn is here. See docs/layers.md.
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import mindspore as _ms
@@ -22,17 +21,17 @@ from bridge.nn.containers import ModuleList as ModuleList
 from bridge.nn.containers import ParameterDict as ParameterDict
 from bridge.nn.containers import ParameterList as ParameterList
 from bridge.nn.containers import Sequential as Sequential
-from bridge.nn.layer import Layer, layer_class
+from bridge.nn.layers import *  # noqa: F403
 from bridge.nn.module import Module as Module
 from bridge.nn.state_dict import load_state_dict as load_state_dict
 from bridge.nn.state_dict import state_dict as state_dict
+from bridge.torch.nn import functional as functional
 
 _UNAVAILABLE = {
     "DataParallel": "MindSpore trains on many devices by msrun and mindspore.set_auto_parallel_context",
     "Container": "PyTorch has deprecated it: derive from bridge.nn.Module",
     "UninitializedParameter": "lazy layers make their Parameters at their first call",
     "UninitializedBuffer": "lazy layers make their buffers at their first call",
-    "functional": "PyTorch's functions are operators here: bridge.aten",
     "parallel": "MindSpore trains on many devices by msrun and mindspore.set_auto_parallel_context",
 }
 
@@ -47,16 +46,7 @@ def Buffer(data: Any) -> _ms.Parameter:
     return _ms.Parameter(data, requires_grad=False)
 
 
-def _layers() -> dict[str, type[Layer]]:
-    return {
-        name: layer_class(value)
-        for name, value in vars(_torch.nn).items()
-        if inspect.isclass(value) and issubclass(value, _torch.nn.Module) and name not in (*globals(), *_UNAVAILABLE)
-    }
-
-
-globals().update(_layers())
-__all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "inspect", "Any")]
+__all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "Any")]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ import copy
 import functools
 import inspect
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import mindspore as ms
@@ -15,6 +15,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from bridge import _mindspore
 from bridge._start import start_on
+from bridge.nn.in_place import returning_new_tensors
 from bridge.nn.module import Module
 from bridge.op import devices
 from bridge.primitive.graph_calls import graph_call
@@ -36,7 +37,7 @@ class Layer(ModuleCell, Module):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         start_on(devices.target())  # which seeds PyTorch as MindSpore was seeded
         kwargs = without_device(type(self).__name__, kwargs)
-        self._hold(self.torch_class(*to_torch(args), **to_torch(kwargs)))
+        self._hold(returning_new_tensors(self.torch_class(*to_torch(args), **to_torch(kwargs))))
 
     def _hold(self, module: torch.nn.Module) -> None:
         self.__dict__["_inner"] = {}
@@ -90,6 +91,18 @@ class Layer(ModuleCell, Module):
             inner[id(module)] = Layer.of(module)
         inner[id(module)].set_train(module.training)
         return inner[id(module)]
+
+    def named_children(self) -> Iterator[tuple[str, Layer]]:
+        """The layers inside this one, with their names."""
+        for name, module in self.module.named_children():
+            layer = self._inside(module)
+            assert layer is not None
+            yield name, layer
+
+    @property
+    def own_parameters(self) -> list[str]:
+        """The names of the Parameters that are no buffers, and in no layer inside this one."""
+        return list(self.module._parameters)
 
     def __setattr__(self, name: str, value: Any) -> None:
         module = self.__dict__["program"].function if "program" in self.__dict__ else None
@@ -154,11 +167,9 @@ _MISSING = object()
 
 
 def _restored(module: torch.nn.Module, names: list[str]) -> Layer:
-    """The layer of a module, whose Parameters have these names."""
-    layer = Layer.of(module)
-    for parameter, name in zip(layer._params.values(), names, strict=True):
-        parameter.name = name
-    return layer
+    restored = Layer.of(module)
+    restored._name(names)
+    return restored
 
 
 class _Uninitialised(_mindspore.CompiledAsMethod):

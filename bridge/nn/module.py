@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
 
 import mindspore as ms
 
-from bridge.nn import state_dict
+from bridge.nn.state_dict import load_state_dict, state_dict
+
+_Self = TypeVar("_Self", bound="Module")
 
 
 class Module(ms.nn.Cell):
@@ -27,11 +29,11 @@ class Module(ms.nn.Cell):
 
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
         """A copy of the parameters and buffers as PyTorch's tensors, under the names that PyTorch gives them."""
-        return state_dict.state_dict(self)
+        return state_dict(self)
 
     def load_state_dict(self, state_dict_: Mapping[str, Any], strict: bool = True) -> Any:  # type: ignore[override]
         """Load what `torch.load` gives, in place. See bridge.nn.load_state_dict."""
-        return state_dict.load_state_dict(self, state_dict_, strict)
+        return load_state_dict(self, state_dict_, strict)
 
     def train(self, mode: bool = True) -> Module:
         """Begin training, or evaluation, as `set_train` does."""
@@ -40,3 +42,72 @@ class Module(ms.nn.Cell):
     def eval(self) -> Module:
         """End training: `set_train(False)`."""
         return self.set_train(False)
+
+    def named_children(self) -> Iterator[tuple[str, ms.nn.Cell]]:
+        """The layers and Cells that are attributes of this one, with their names."""
+        yield from ((name, cell) for name, cell in self._cells.items() if cell is not None)
+
+    def children(self) -> Iterator[ms.nn.Cell]:
+        """The layers and Cells that are attributes of this one."""
+        return (cell for _, cell in self.named_children())
+
+    def named_modules(self, memo: Any = None, prefix: str = "") -> Iterator[tuple[str, ms.nn.Cell]]:
+        """This Cell and all inside it, each once, with their paths."""
+        yield from _named_modules(self, set() if memo is None else memo, prefix)
+
+    def modules(self) -> Iterator[ms.nn.Cell]:
+        """This Cell and all inside it, each once."""
+        return (cell for _, cell in self.named_modules())
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, ms.Parameter]]:
+        """The Parameters but buffers, each once, with their paths."""
+        seen: set[int] = set()
+        for path, cell in self.named_modules(prefix=prefix) if recurse else [(prefix, self)]:
+            for name, parameter in _own_parameters(cell):
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield _joined(path, name), parameter
+
+    def parameters(self, recurse: bool = True) -> Iterator[ms.Parameter]:
+        """The Parameters but buffers, each once."""
+        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+
+    def get_submodule(self, target: str) -> ms.nn.Cell:
+        """The layer or Cell of a path, as "encoder.layers.0"."""
+        return dict(self.named_modules())[target]
+
+    def add_module(self, name: str, module: ms.nn.Cell | None) -> None:
+        """Have a layer or Cell under a name."""
+        setattr(self, name, module)
+
+    register_module = add_module
+
+    def register_parameter(self, name: str, param: ms.Parameter | None) -> None:
+        """Have a Parameter under a name."""
+        setattr(self, name, param)
+
+    def requires_grad_(self: _Self, requires_grad: bool = True) -> _Self:
+        """Say whether the Parameters are trained."""
+        for parameter in self.parameters():
+            parameter.requires_grad = requires_grad
+        return self
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _named_modules(cell: ms.nn.Cell, seen: set[Any], path: str) -> Iterator[tuple[str, ms.nn.Cell]]:
+    if cell in seen:
+        return
+    seen.add(cell)
+    yield path, cell
+    children = cell.named_children() if isinstance(cell, Module) else cell.name_cells().items()
+    for name, child in children:
+        yield from _named_modules(child, seen, _joined(path, name))
+
+
+def _own_parameters(cell: ms.nn.Cell) -> Iterator[tuple[str, ms.Parameter]]:
+    """The Parameters that are attributes of a Cell, or of a layer's module: the layer has those inside it, too."""
+    names = getattr(cell, "own_parameters", cell._params)
+    yield from ((name, cell._params[name]) for name in names if name in cell._params)

@@ -58,6 +58,9 @@ def as_module(cell: ms.nn.Cell) -> torch.nn.Module:
             module.register_parameter(name, torch.nn.Parameter(data))
         else:
             module.register_buffer(name, data)
+    for name, tensor in cell._buffers.items():
+        is_kept = name not in cell._non_persistent_buffers_set
+        module.register_buffer(name, None if tensor is None else torch_view(tensor), is_kept)
     for name, child in cell._cells.items():
         if child is not None:
             module.add_module(name, as_module(child))

@@ -56,7 +56,7 @@ class GraphProgram:
         arguments = Arguments(args, kwargs)
         own = zip(weights, self.state.parameters.values(), strict=True)
         specs = [*(spec_of(weight, parameter.requires_grad) for weight, parameter in own), *arguments.specs()]
-        device = devices.target()
+        device = devices.own_kernels()
         torch_device = devices.torch_name(device)
         unknown = tuple(i for i, spec in enumerate(specs) if -1 in spec.shape)
         if unknown and device == "GPU":  # in a trial, gradients were off by a bit there

@@ -17,12 +17,8 @@ import torch
 from bridge import _start
 from bridge.torch import default_dtype, fft, linalg, names, nn, special
 from bridge.torch.function import Function
+from bridge.torch.functions import *  # noqa: F403
 
-# MindSpore's compiler looks into a module's dictionary, so everything stands there from the start.
-globals().update(names.elsewhere(torch))
-globals().update(names.functions(torch))
-globals().update(names.values())
-globals().update(names.methods([*globals()]))
 # These stand in the place of PyTorch's.
 manual_seed = _start.manual_seed
 get_default_dtype = default_dtype.get_default_dtype

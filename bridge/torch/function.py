@@ -29,20 +29,8 @@ from bridge.primitive.kernel import keep
 from bridge.programs import tree
 from bridge.programs.program import Program
 from bridge.torch import in_graph, keywords
+from bridge.torch.documentation import Documentation, Signature
 from bridge.torch.tracing import OneCall, WritesArgument, filled, one_call
-
-
-class _Documentation:
-    """PyTorch's docstring, with a link to its page."""
-
-    def __init__(self, of_class: str | None) -> None:
-        self.of_class = of_class
-
-    def __get__(self, instance: Function | None, owner: type) -> str | None:
-        if instance is None:
-            return self.of_class
-        page = f"https://docs.pytorch.org/docs/stable/generated/{instance.__name__}.html"
-        return f"{(instance.function.__doc__ or '').strip()}\n\n{page}".lstrip()
 
 
 class Function(_mindspore.CompiledAsMethod):
@@ -54,7 +42,8 @@ class Function(_mindspore.CompiledAsMethod):
         operator: the ATen operator that its C++ calls under the same name, if it is one.
     """
 
-    __doc__ = _Documentation(__doc__)  # type: ignore[assignment]  # the one above
+    __doc__ = Documentation(__doc__)  # type: ignore[assignment]  # the one above
+    __signature__ = Signature()
 
     def __init__(self, name: str, function: Callable[..., Any], operator: Operator | None = None) -> None:
         self._is_named(name)
@@ -65,7 +54,6 @@ class Function(_mindspore.CompiledAsMethod):
         self._plans: dict[Any, _Plan] = {}
         self._latest: dict[Any, _Plan] = {}  # by what is cheaper to find: a shape or dtype of MindSpore's hashes slowly
         _all.add(self)
-        self.__wrapped__ = function  # for inspect.signature
 
     @staticmethod
     def forget_all() -> None:

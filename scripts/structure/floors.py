@@ -22,6 +22,7 @@ FLOORS: Floors = (
     ("bridge.programs",),
     ("bridge.torch",),
     ("bridge.nn", "bridge.optim"),
+    ("bridge.einops",),
     ("bridge.port",),
     ("bridge", "bridge.__main__", "bridge.build"),  # the public face; the last is for the setup.py of kernels
 )

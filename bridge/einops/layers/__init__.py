@@ -1,0 +1,1 @@
+"""einops' layers: `torch` has those that einops has for PyTorch, as Cells."""

@@ -1,0 +1,82 @@
+"""A ported file beside PyTorch's: initial values, results, gradients, and ten steps of AdamW."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import torch
+
+import bridge
+from bridge import nn as tnn
+from bridge import torch as T
+from bridge.optim import AdamW
+
+from .file import File
+
+STEPS = 10
+OPTIONS: dict[str, Any] = {"lr": 1e-3, "weight_decay": 0.01}
+MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
+
+
+def compare(file: File, mode: str) -> list[str]:
+    """What differs, as lines; none if all bits are equal."""
+    ms.set_context(mode=MODES[mode])
+    try:
+        return list(_differences(file))
+    finally:
+        ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+def _differences(file: File) -> Iterator[str]:
+    torch.manual_seed(0)
+    module = file.make(file.original())
+    bridge.manual_seed(0)
+    net = file.make(file.ported())
+    yield from _unequal("initial values", tnn.state_dict(net), module.state_dict())
+    inputs = [torch.from_numpy(array) for array in file.inputs]
+    tensors = [ms.Tensor(array) for array in file.inputs]
+    optimizer, own_optimizer = (
+        torch.optim.AdamW(module.parameters(), **OPTIONS),
+        AdamW(net.trainable_params(), **OPTIONS),
+    )
+
+    def loss(*args):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        own_result = net(*args)
+        return T.mean(T.square(own_result)), own_result
+
+    value_and_grad = ms.value_and_grad(loss, None, net.trainable_params(), has_aux=True)
+    for step in range(STEPS):
+        torch.manual_seed(step)
+        result = module(*inputs)
+        optimizer.zero_grad()
+        result.square().mean().backward()
+        bridge.manual_seed(step)
+        (_, own_result), own_gradients = value_and_grad(*tensors)
+        if step == 0:
+            gradients = {name: parameter.grad for name, parameter in module.named_parameters()}
+            yield from _unequal("results", {"": _tensor(own_result)}, {"": result})
+            yield from _unequal("gradients", _named(net, own_gradients), gradients)
+        optimizer.step()
+        own_optimizer(own_gradients)
+    yield from _unequal(f"weights after {STEPS} steps", tnn.state_dict(net), module.state_dict())
+
+
+def _named(net: Any, gradients: Any) -> dict[str, torch.Tensor]:
+    names = [parameter.name for parameter in net.trainable_params()]
+    return {name: _tensor(gradient) for name, gradient in zip(names, gradients, strict=True)}
+
+
+def _tensor(value: ms.Tensor) -> torch.Tensor:
+    return torch.from_numpy(value.asnumpy())
+
+
+def _unequal(what: str, own: dict[str, Any], expected: dict[str, Any]) -> Iterator[str]:
+    if own.keys() != expected.keys():
+        yield f"{what}: names differ: {sorted(own.keys() ^ expected.keys())[:4]}"
+    for name in sorted(own.keys() & expected.keys()):
+        one, other = own[name], expected[name].detach()
+        if not np.array_equal(one.numpy(), other.numpy(), equal_nan=one.is_floating_point()):
+            yield f"{what}: {name or 'result'}: {(one - other).abs().max():.1e} of {other.abs().max():.1e}"
