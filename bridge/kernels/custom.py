@@ -42,6 +42,7 @@ class Custom(Overload):
 
     dispatched = False
     eager_because = "it has no results=, so its shapes follow from its data"
+    not_in_programs = "it is a kernel from sources, which PyTorch does not know: register it with torch.library"
 
     def __init__(
         self,
