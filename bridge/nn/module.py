@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import mindspore as ms
@@ -71,6 +71,13 @@ class Module(ms.nn.Cell):
     def parameters(self, recurse: bool = True) -> Iterator[ms.Parameter]:
         """The Parameters but buffers, each once."""
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+
+    def apply(self: _Self, fn: Callable[[ms.nn.Cell], Any]) -> _Self:  # type: ignore[override]
+        """Call a function with each Cell inside this one, and with this one last."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
 
     def get_submodule(self, target: str) -> ms.nn.Cell:
         """The layer or Cell of a path, as "encoder.layers.0"."""

@@ -27,6 +27,8 @@ IMPORTS = (
     (r"^from torch import nn, (.*)$", r"from bridge import nn\nfrom bridge.torch import \1"),
     (r"^from torch import ", "from bridge.torch import "),
     (r"^from torch\.nn import ", "from bridge.nn import "),
+    (r"^import torch\.nn\.init as init$", "from bridge.nn import init"),
+    (r"^from torch\.optim import ", "from bridge.optim import "),
     (r"^from einops(?=[. ])", "from bridge.einops"),
 )
 CONSTRUCT = r"\bdef forward\("
@@ -37,20 +39,20 @@ class File:
     """A file to port.
 
     Args:
+        name: a short one.
         source: the module.
         edits: by their kind, texts and what becomes of each wherever it stands.
         make: makes the network from the module, PyTorch's or the ported one.
         inputs: the arrays that the network is called with.
+        needs: files that this one imports, which an edit imports under their names with "_ported".
     """
 
+    name: str
     source: str
     make: Callable[[Any], Any]
     inputs: tuple[np.ndarray, ...]
     edits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.source.rpartition(".")[2]
+    needs: tuple[File, ...] = ()
 
     def original(self) -> ModuleType:
         """The file as its package has it.
@@ -85,11 +87,12 @@ class File:
 
     def ported(self) -> ModuleType:
         """The ported file, imported. Its relative imports are those of the package."""
+        for file in self.needs:
+            file.ported()
         BUILD.mkdir(parents=True, exist_ok=True)
         path = BUILD / f"{self.name}.py"
         path.write_text(self.ported_text()[0])
-        package = self.source.rpartition(".")[0]
-        spec = importlib.util.spec_from_file_location(f"{package}.{self.name}_ported", path)
+        spec = importlib.util.spec_from_file_location(f"{self.source}_ported", path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module

@@ -3,6 +3,7 @@
 from ..file import File, image
 
 FILE = File(
+    name="simple_vit",
     source="vit_pytorch.simple_vit",
     edits={
         "method": {

@@ -1,0 +1,10 @@
+"""torchvision's blocks of layers, which its other files import."""
+
+from ..file import File, image
+
+FILE = File(
+    name="misc",
+    source="torchvision.ops.misc",
+    make=lambda blocks: blocks.SqueezeExcitation(3, 4),
+    inputs=(image(8),),
+)

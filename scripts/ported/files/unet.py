@@ -1,0 +1,30 @@
+"""denoising-diffusion-pytorch's U-Net of one dimension: skip connections, attention, embeddings of time."""
+
+import numpy as np
+
+from ..file import File
+
+HEADS = "map(lambda t: rearrange(t, 'b (h c) n -> b h c n', h = self.heads), qkv)"
+
+FILE = File(
+    name="unet",
+    source="denoising_diffusion_pytorch.denoising_diffusion_pytorch_1d",
+    edits={
+        "gradient": {"from torch.amp import autocast\n": "", "    @autocast('cuda', enabled = False)\n": ""},
+        "method": {
+            "emb.sin(), emb.cos()": "torch.sin(emb), torch.cos(emb)",
+            "time_emb.chunk(2, dim = 1)": "torch.chunk(time_emb, 2, dim = 1)",
+            "self.to_qkv(x).chunk(3, dim = 1)": "torch.chunk(self.to_qkv(x), 3, dim = 1)",
+            "q.softmax(dim = -2)": "torch.softmax(q, dim = -2)",
+            "k.softmax(dim = -1)": "torch.softmax(k, dim = -1)",
+            "sim.softmax(dim = -1)": "torch.softmax(sim, dim = -1)",
+            "x.clone()": "torch.clone(x)",
+        },
+        "graph": {HEADS: "[rearrange(t, 'b (h c) n -> b h c n', h = self.heads) for t in qkv]"},
+    },
+    make=lambda models: models.Unet1D(dim=8, dim_mults=(1, 2), channels=2, attn_dim_head=4, attn_heads=2),
+    inputs=(
+        np.random.default_rng(0).standard_normal((2, 2, 16)).astype(np.float32),
+        np.array([3.0, 7.0], np.float32),
+    ),
+)
