@@ -13,7 +13,7 @@ _versions.check()
 
 from bridge import aten, kernels, nn, optim, torch  # noqa: E402
 from bridge._start import manual_seed  # noqa: E402
-from bridge.programs import cell, fuse  # noqa: E402
+from bridge.programs import cell, fuse, value_and_grad  # noqa: E402
 
-__all__ = ["aten", "cell", "fuse", "kernels", "manual_seed", "nn", "optim", "torch"]
+__all__ = ["aten", "cell", "fuse", "kernels", "manual_seed", "nn", "optim", "torch", "value_and_grad"]
 __version__ = "0.1.0"

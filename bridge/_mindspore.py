@@ -10,7 +10,7 @@ import functools
 import gc
 import importlib
 from collections.abc import Callable, Sequence
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from mindspore import nn
@@ -50,6 +50,17 @@ class CompiledAsMethod:
 
     __ms_class__ = True
     __parse_method__ = "_call_in_graph"
+    __name__: str
+    __qualname__: str
+
+    def _is_named(self, name: str) -> None:
+        """Take this name, by which a function is known to whoever wraps it."""
+        self.__name__ = self.__qualname__ = name
+
+    @property
+    def __code__(self) -> CodeType:
+        """What PyNative mode tells functions apart by when it differentiates them, together with their names."""
+        return type(self).__call__.__code__  # type: ignore[operator,no-any-return]  # each such class has a `__call__`
 
 
 def compile_as(function: Callable[..., Any], stands_for_it: Any) -> None:

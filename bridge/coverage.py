@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from bridge.infer import data_dependent
-from bridge.op.schema import schema
+from bridge.op.overload import overload
 from bridge.op.table import table
 from bridge.primitive import in_pytorch
 
@@ -17,7 +17,7 @@ def _row(name: str) -> dict[str, Any]:
     public = not name.startswith("_")
     if "skipped" in entry:
         return {"status": "skipped", "public": public, "reason": entry["skipped"]}
-    op = schema(name)
+    op = overload(name)
     graph_reason = in_pytorch.without_kernel(op)
     depends = "always" if data_dependent.always(op) else "in some calls" if data_dependent.sometimes(op) else "never"
     return {

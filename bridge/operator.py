@@ -17,7 +17,9 @@ from bridge.call.arguments import Bound, resolve
 from bridge.call.results import arrange
 from bridge.infer import data_dependent
 from bridge.op import devices, dtypes
-from bridge.op.schema import Schema, label, schema
+from bridge.op.overload import Overload, overload
+from bridge.op.schema import label
+from bridge.op.table import Device
 from bridge.op.unknown_names import no_overload
 from bridge.primitive import in_pytorch, precision
 from bridge.primitive.aten import ATen
@@ -34,7 +36,7 @@ class _Doc:
         self.of_class = of_class
 
     def __get__(self, instance: Operator | None, owner: type) -> str | None:
-        return self.of_class if instance is None else "\n".join(op.text for op in instance.schemas)
+        return self.of_class if instance is None else "\n".join(op.schema.text for op in instance.overloads)
 
 
 class Operator(_mindspore.CompiledAsMethod):
@@ -53,9 +55,10 @@ class Operator(_mindspore.CompiledAsMethod):
 
     def __init__(self, name: str, names: tuple[str, ...], wants_cpu: bool = False) -> None:
         self.name = name
+        self._is_named(name)
         self.names = names
         self.wants_cpu = wants_cpu
-        self._schemas: list[Schema] | None = None
+        self._overloads: list[Overload] | None = None
         self._plans: dict[Any, Any] = {}
         self._undecided: dict[Any, _Undecided] = {}
         if len(names) > 1 or "." not in name:
@@ -69,23 +72,23 @@ class Operator(_mindspore.CompiledAsMethod):
         return Operator(self.name, self.names, wants_cpu=True)
 
     @property
-    def schemas(self) -> list[Schema]:
-        """The schemas to resolve among, in order."""
-        if self._schemas is None:
-            self._schemas = [schema(name) for name in self.names]
-        return self._schemas
+    def overloads(self) -> list[Overload]:
+        """The overloads to resolve among, in order."""
+        if self._overloads is None:
+            self._overloads = [overload(name) for name in self.names]
+        return self._overloads
 
     def has_argument(self, name: str) -> bool:
         """Whether one of the overloads has an argument of this name."""
-        return any(argument.name == name for op in self.schemas for argument in op.arguments)
+        return any(argument.name == name for op in self.overloads for argument in op.schema.arguments)
 
     def forget(self) -> None:
         """Forget all plans, because what they follow from has changed."""
         self._plans.clear()
         self._undecided.clear()
-        for overload in vars(self).values():
-            if isinstance(overload, Operator) and overload is not self:
-                overload.forget()
+        for one in vars(self).values():
+            if isinstance(one, Operator) and one is not self:
+                one.forget()
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(no_overload(self.name, name, self.names))
@@ -120,17 +123,17 @@ class Operator(_mindspore.CompiledAsMethod):
             return self._call_in_program(args, kwargs, key, tensors)
         if key in self._undecided:
             return self._undecided[key](tensors)
-        bound = resolve(self.name, self.schemas, args, kwargs)
-        device = devices.place(bound.schema, self.wants_cpu)
+        bound = resolve(self.name, self.overloads, args, kwargs)
+        device = devices.place(bound.overload, self.wants_cpu)
         start_on(device)
-        if data_dependent.sometimes(bound.schema):
+        if data_dependent.sometimes(bound.overload):
             undecided = _Undecided(bound, device)
             if bound.reusable:
                 keep(self._undecided, key, undecided)
             return undecided(bound.tensors)
-        if bound.schema.shim is None:
+        if not bound.overload.has_kernel:
             return in_pytorch.call(bound, device)
-        primitive = ATen(bound.schema.name, bound.text, device)
+        primitive = ATen(bound.overload.name, bound.text, device)
         arranger = _arranger(bound)
         if bound.reusable:
             keep(self._plans, key, (primitive, arranger))
@@ -140,12 +143,12 @@ class Operator(_mindspore.CompiledAsMethod):
     def _call_in_program(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[Any]) -> Any:
         bound = self._plans.get((key, "in a program"))
         if bound is None:
-            bound = in_program.bind(self.name, self.schemas, args, kwargs)
+            bound = in_program.bind(self.name, self.overloads, args, kwargs)
             tensors = [mark.tensor for mark in bound.tensors]
             if bound.reusable:
                 bound.tensors = []
                 keep(self._plans, (key, "in a program"), bound)
-        return in_program.call(bound, tensors, devices.torch_name(devices.place(bound.schema, self.wants_cpu)))
+        return in_program.call(bound, tensors, devices.torch_name(devices.place(bound.overload, self.wants_cpu)))
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self._graph_call(args, kwargs)
@@ -168,7 +171,7 @@ class Operator(_mindspore.CompiledAsMethod):
             again: the graph_call that plans the call again, if it is another's than the operator's own.
         """
         start_on(devices.target())
-        bound = resolve(self.name, self.schemas, args, kwargs)
+        bound = resolve(self.name, self.overloads, args, kwargs)
         return planned_in_graph(bound, self.wants_cpu, again or self._graph_call, product, lines)
 
 
@@ -176,19 +179,19 @@ class _Undecided:
     """A planned call that is a primitive or not by the shapes and dtypes of its inputs
     (bridge/infer/data_dependent.py)."""
 
-    def __init__(self, bound: Bound, device: str) -> None:
-        self.schema = bound.schema
+    def __init__(self, bound: Bound, device: Device) -> None:
+        self.overload = bound.overload
         self.text = bound.text
         self.device = device
         self.arranger = _arranger(bound)
 
     @functools.cached_property
     def primitive(self) -> ATen:
-        return ATen(self.schema.name, self.text, self.device)
+        return ATen(self.overload.name, self.text, self.device)
 
     def __call__(self, tensors: list[Any]) -> Any:
         inputs = [(tuple(x.shape), dtypes.to_torch(x.dtype)) for x in tensors]
-        if data_dependent.reason(self.schema, self.text, inputs):
+        if data_dependent.reason(self.overload, self.text, inputs):
             return self._call_eagerly(tensors)
         try:
             results = launch(self.primitive, tensors)
@@ -198,7 +201,7 @@ class _Undecided:
         return self.arranger(results) if self.arranger else results
 
     def _call_eagerly(self, tensors: list[Any]) -> Any:
-        return in_pytorch.call(Bound(self.schema, tensors, self.text, True), self.device)
+        return in_pytorch.call(Bound(self.overload, tensors, self.text, True), self.device)
 
 
 def planned_in_graph(bound: Bound, wants_cpu: bool, graph_call: Any, product: Any, lines: str) -> Any:
@@ -208,9 +211,9 @@ def planned_in_graph(bound: Bound, wants_cpu: bool, graph_call: Any, product: An
         graph_call: plans the call anew from the arguments (args, kwargs, product, lines).
         product, lines: see Operator.plan_in_graph.
     """
-    reason = in_pytorch.without_kernel(bound.schema)
+    reason = in_pytorch.without_kernel(bound.overload)
     if reason:
-        raise RuntimeError(f"{label(bound.schema.name)} works in PyNative mode only: {reason}")
+        raise RuntimeError(f"{label(bound.overload.name)} works in PyNative mode only: {reason}")
     floating = precision.listed_dtypes(bound)
     if not floating or not _mindspore.auto_levels().exist():
         return expression(bound, wants_cpu)
@@ -227,13 +230,13 @@ def planned_in_graph(bound: Bound, wants_cpu: bool, graph_call: Any, product: An
         raise
 
 
-def prepared(bound: Bound, device: str) -> Callable[[list[Any]], Any]:
+def prepared(bound: Bound, device: Device) -> Callable[[list[Any]], Any]:
     """What makes a bound call in PyNative mode, on tensors that it is given."""
-    if data_dependent.sometimes(bound.schema):
+    if data_dependent.sometimes(bound.overload):
         return _Undecided(bound, device)
-    if bound.schema.shim is None:
-        return lambda tensors: in_pytorch.call(Bound(bound.schema, tensors, bound.text, True), device)
-    primitive, arranger = ATen(bound.schema.name, bound.text, device), _arranger(bound)
+    if not bound.overload.has_kernel:
+        return lambda tensors: in_pytorch.call(Bound(bound.overload, tensors, bound.text, True), device)
+    primitive, arranger = ATen(bound.overload.name, bound.text, device), _arranger(bound)
     if arranger is None:
         return functools.partial(launch, primitive)
     return lambda tensors: arranger(launch(primitive, tensors))
@@ -269,4 +272,4 @@ def argument_key(values: Any, tensors: list[Any]) -> Any:
 
 def _arranger(bound: Bound) -> Any:
     """The function that brings a primitive's flat results into the overload's form; None if they are in it."""
-    return functools.partial(arrange, bound.schema.name, bound.text) if bound.schema.nested else None
+    return functools.partial(arrange, bound.overload.name, bound.text) if bound.overload.nested else None

@@ -3,10 +3,12 @@
     python -m scripts.layers                     # all, in both modes
     python -m scripts.layers Conv LSTM           # those with one of these in their names
     python -m scripts.layers --mode pynative     # in one mode
+    python -m scripts.layers --device GPU --every 5
 
 Of each sample, in training and in evaluation, it compares the names and initial values of the `state_dict`, the
 results, the gradients of inputs and parameters, and the buffers after the call. A sample that PyTorch refuses or that
-has no tensors is not counted.
+has no tensors is not counted. On a GPU PyTorch's modules are made on the CPU, where the layers draw their initial
+values, and run on the GPU.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import collections
 import copy
+import inspect
 import itertools
 import signal
 import warnings
@@ -27,6 +30,7 @@ from torch.testing._internal.common_modules import module_db
 import bridge
 from bridge import aten
 from bridge import nn as tnn
+from bridge.op import devices
 from bridge.primitive.tensors import from_torch, torch_view
 from bridge.programs.tree import Tree
 
@@ -56,8 +60,13 @@ def in_float32(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().float() if tensor.is_floating_point() else tensor
 
 
+def torch_device() -> str:
+    """PyTorch's name of MindSpore's device."""
+    return devices.torch_name(devices.target())
+
+
 def same(own: ms.Tensor, expected: torch.Tensor) -> bool:
-    found, expected = torch_view(own).reshape(-1), expected.detach().contiguous().reshape(-1)
+    found, expected = torch_view(own).cpu().reshape(-1), expected.detach().cpu().contiguous().reshape(-1)
     return found.dtype == expected.dtype and torch.equal(found.view(torch.uint8), expected.view(torch.uint8))
 
 
@@ -101,11 +110,16 @@ class Loss(ms.nn.Cell):
         self.places = places
         self.picks = ms.nn.CellList(picks)
 
-    def construct(self, *items, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+    def construct(self, *items):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         args = ()
-        for place in self.places:
-            args = (*args, items[place] if isinstance(place, int) else (items[place[0]], items[place[1]]))
-        results = self.layer(*args, **kwargs)
+        for kind, place in self.places:
+            if kind == "tensor":
+                args = (*args, items[place])
+            elif kind == "pair":
+                args = (*args, (items[place], items[place + 1]))
+            else:
+                args = (*args, place)
+        results = self.layer(*args)
         total = 0.0
         for pick in self.picks:
             total = total + aten.sum(aten.mul(pick(results), 0.5))
@@ -134,6 +148,9 @@ class Sample:
         own = to_mindspore(given)
         if is_lazy:
             torch.manual_seed(9)
+            module._infer_parameters(module, *given)
+        module.to(torch_device())
+        if is_lazy:
             module(*given[0], **given[1])
             bridge.manual_seed(9)
             layer(*own[0], **own[1])
@@ -156,12 +173,11 @@ class Sample:
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         roots = [(path, t) for path, t in zip(paths(results), flat, strict=True) if t.requires_grad]
         halves = [torch.full_like(t, 0.5, memory_format=torch.contiguous_format) for _, t in roots]
-        positional = len([t for t in tensors_of(args, torch.Tensor) if t.requires_grad])
-        differentiated = [*leaves[:positional], *trained]
-        in_graph = ms.jit if mode == "graph" else (lambda function: function)
-        items, places = _flat(own[0], ms.Tensor)
-        wants = [isinstance(item, torch.Tensor) and item.requires_grad for item in _flat(args, torch.Tensor)[0]]
+        wants = [item.requires_grad for item in _flat(_positional(module, (args, kwargs)), torch.Tensor)[0]]
         positions = tuple(i for i, wanted in enumerate(wants) if wanted)
+        differentiated = [*leaves, *trained]
+        in_graph = ms.jit if mode == "graph" else (lambda function: function)
+        items, places = _flat(_positional(module, own), ms.Tensor)
         weights = list(layer.trainable_params())
         bridge.manual_seed(11)
         if not roots or not differentiated:
@@ -170,6 +186,7 @@ class Sample:
                 return layer(*args, **kwargs)
 
             found = in_graph(call)(*own[0], **own[1])
+            ms.runtime.synchronize()
             compare("result", tensors_of(found, ms.Tensor), flat)
             return
         expected = torch.autograd.grad([t for _, t in roots], differentiated, halves, allow_unused=True)
@@ -177,10 +194,11 @@ class Sample:
         loss.set_train(self.training)
         gradient = ms.value_and_grad(loss, positions or None, weights or None, has_aux=True)
 
-        def step(*args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-            return gradient(*args, **kwargs)
+        def step(*args):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return gradient(*args)
 
-        (_, found), gradients = in_graph(step)(*items, **own[1])
+        (_, found), gradients = in_graph(step)(*items)
+        ms.runtime.synchronize()
         compare("result", tensors_of(found, ms.Tensor), flat)
         compare("gradient", tensors_of(gradients, ms.Tensor), list(expected))
 
@@ -189,28 +207,39 @@ class Sample:
         if list(expected) != list(own):
             raise Missed(f"{what}: names {list(own)} for {list(expected)}")
         for name, value in expected.items():
-            if not torch.equal(own[name], value):
+            if not torch.equal(own[name].cpu(), value.cpu()):
                 raise Missed(f"{what}: {name} has other bits")
 
 
+def _positional(module: torch.nn.Module, given: tuple[Any, Any]) -> tuple[Any, ...]:
+    """All arguments by position: in a graph MindSpore does not differentiate a function of keywords."""
+    bound = inspect.signature(module.forward).bind(*given[0], **given[1])
+    bound.apply_defaults()
+    return bound.args
+
+
 def _flat(args: tuple[Any, ...], kind: type) -> tuple[list[Any], list[Any]]:
-    """The arguments, with pairs taken apart, and where each one is among them."""
+    """The tensors among the arguments, with pairs taken apart, and where the arguments are among them."""
     items: list[Any] = []
     places: list[Any] = []
     for value in args:
         if isinstance(value, tuple) and any(isinstance(item, kind) for item in value):
-            places.append((len(items), len(items) + 1))
+            places.append(("pair", len(items)))
             items += value
-        else:
-            places.append(len(items))
+        elif isinstance(value, kind):
+            places.append(("tensor", len(items)))
             items.append(value)
+        else:
+            places.append(("constant", value))
     return items, places
 
 
 def samples(info: Any) -> Iterator[Sample]:
     for training in (True, False):
         torch.manual_seed(5)
-        given = info.module_inputs_func(info, device="cpu", dtype=torch.float32, requires_grad=True, training=training)
+        given = info.module_inputs_func(
+            info, device=torch_device(), dtype=torch.float32, requires_grad=True, training=training
+        )
         for one in given:
             if one.forward_input is not None:
                 yield Sample(info, one, training)
@@ -235,11 +264,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--mode", choices=MODES)
     parser.add_argument("--first", type=int, help="only so many samples of each entry and mode")
+    parser.add_argument("--every", type=int, default=1, help="only every so many entries")
+    parser.add_argument("--device", choices=("CPU", "GPU"), default="CPU", help="PyTorch's modules run there too")
     arguments = parser.parse_args()
+    ms.set_device(arguments.device)
     warnings.simplefilter("ignore")
     total: collections.Counter[str] = collections.Counter()
     equal: collections.Counter[str] = collections.Counter()
-    for info in module_db:
+    for info in itertools.islice(module_db, 0, None, arguments.every):
         if arguments.names and not any(name.lower() in info.name.lower() for name in arguments.names):
             continue
         for mode in [arguments.mode] if arguments.mode else MODES:

@@ -3,12 +3,14 @@
     python scripts/networks.py                   # all, in PyNative mode
     python scripts/networks.py resnet llama      # those with one of these in their names
     python scripts/networks.py --mode graph      # in graph mode
+    python scripts/networks.py --device GPU      # on a GPU, beside PyTorch there
 
 The networks are torchvision's, timm's, transformers' and PyTorch Geometric's, small and with random weights:
 
     pip install torchvision timm transformers torch-geometric
 
-A result or gradient is equal if its bits are. After each step both sides take `weight - 0.01 * gradient`.
+A result or gradient is equal if its bits are. After each step both sides take `weight - 0.01 * gradient`. On a GPU,
+PyTorch takes the algorithms of cuDNN and cuBLAS that repeat themselves.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import numpy as np
 import torch
 
 import bridge
+from bridge.op import devices
 from bridge.programs.tree import Tree
 from ported.torchvisions import define_torchvisions_operators
 
@@ -248,7 +251,7 @@ def found_in(value: Any, tensor_type: type) -> list[Any]:
 def difference(own: ms.Tensor, expected: torch.Tensor | None) -> float:
     """0 if the bits are equal; otherwise the largest difference, relative to the largest number."""
     a = own.asnumpy()
-    b = np.zeros_like(a) if expected is None else expected.detach().resolve_conj().numpy()
+    b = np.zeros_like(a) if expected is None else expected.detach().resolve_conj().cpu().numpy()
     if a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"):
         return 0.0
     if a.shape != b.shape:
@@ -301,7 +304,7 @@ def compare(network: Network, is_graph: bool) -> Verdict:
     torch.manual_seed(0)
     module, *inputs = network.make()
     module.train()
-    reference = copy.deepcopy(module)
+    reference = copy.deepcopy(module).to(device())
     cell = bridge.cell(Flat(module, inputs) if is_graph else module)
     train = in_graph(cell, inputs) if is_graph else in_pynative(cell, inputs)
     verdict = Verdict()
@@ -360,11 +363,15 @@ def split(gradients: Any, arrays: list[np.ndarray]) -> tuple[Any, Any]:
     return of_inputs if isinstance(of_inputs, (tuple, list)) else (of_inputs,), of_weights
 
 
+def device() -> str:
+    """PyTorch's name of MindSpore's device."""
+    return devices.torch_name(devices.target())
+
+
 def step(verdict: Verdict, seed: int, reference: torch.nn.Module, cell: Any, inputs: Any, train: Train) -> None:
-    floats = {
-        id(array): torch.tensor(array, requires_grad=True) for array in distinct(inputs) if array.dtype == np.float32
-    }
-    args, kwargs = mapped(inputs, lambda array: floats.get(id(array), torch.tensor(array)))
+    arrays = {id(array): torch.tensor(array, device=device()) for array in distinct(inputs)}
+    floats = {key: tensor.requires_grad_() for key, tensor in arrays.items() if tensor.dtype == torch.float32}
+    args, kwargs = mapped(inputs, lambda array: arrays[id(array)])
     torch.manual_seed(seed)
     results = found_in(reference(*args, **kwargs), torch.Tensor)
     roots = [one for one in results if one.requires_grad]
@@ -404,10 +411,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="run the networks with one of these in their names")
     parser.add_argument("--mode", choices=("pynative", "graph"), default="pynative")
+    parser.add_argument("--device", choices=("CPU", "GPU"), default="CPU")
     arguments = parser.parse_args()
     names, is_graph = arguments.names, arguments.mode == "graph"
+    ms.set_device(arguments.device)
     if is_graph:
         ms.set_context(mode=ms.GRAPH_MODE)
+    torch.backends.cudnn.deterministic = True
     warnings.filterwarnings("ignore")
     define_torchvisions_operators()
     verdicts = []

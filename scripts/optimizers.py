@@ -3,6 +3,7 @@
     python -m scripts.optimizers                 # all, in both modes
     python -m scripts.optimizers Adam            # those with this in their names
     python -m scripts.optimizers --time          # a step over 150 parameters beside PyTorch's
+    python -m scripts.optimizers --device GPU --every 5
 
 Each sample runs with one group, and with two groups of which one has another learning rate; parameters and states are
 compared. `--time` prints the medians of both frameworks' steps, which take turns.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import collections
 import copy
+import itertools
 import statistics
 import time
 import warnings
@@ -24,6 +26,7 @@ import torch
 from torch.testing._internal.common_optimizers import optim_db
 
 from bridge import optim
+from bridge.op import devices
 
 STEPS = 10
 SHAPES = ((4, 3), (6,), (2, 5), (3, 3))
@@ -32,6 +35,11 @@ MODES = ("pynative", "graph")
 
 def numbers(shape: tuple[int, ...], seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def torch_device() -> str:
+    """PyTorch's name of MindSpore's device."""
+    return devices.torch_name(devices.target())
 
 
 def groups(parameters: list[Any], split: bool) -> Any:
@@ -43,7 +51,7 @@ class Pair:
 
     def __init__(self, name: str, options: dict[str, Any], shapes: Any, split: bool, mode: str) -> None:
         values = [numbers(shape, i) for i, shape in enumerate(shapes)]
-        self.expected = [torch.nn.Parameter(torch.tensor(value)) for value in values]
+        self.expected = [torch.nn.Parameter(torch.tensor(value, device=torch_device())) for value in values]
         self.own = [ms.Parameter(ms.Tensor(value), name=f"p{i}") for i, value in enumerate(values)]
         self.torch = getattr(torch.optim, name)(groups(self.expected, split), **copy.deepcopy(options))
         self.optimizer = getattr(optim, name)(groups(self.own, split), **copy.deepcopy(options))
@@ -53,7 +61,7 @@ class Pair:
         gradients = [numbers(tuple(p.shape), 1000 * seed + i) for i, p in enumerate(self.expected)]
         own = ms.mutable(tuple(map(ms.Tensor, gradients)))
         for parameter, gradient in zip(self.expected, gradients, strict=True):
-            parameter.grad = torch.tensor(gradient)
+            parameter.grad = torch.tensor(gradient, device=torch_device())
         if isinstance(self.torch, torch.optim.LBFGS):
             self.torch.step(lambda: torch.tensor(1.0))
             self.optimizer.step(lambda: (ms.Tensor(1.0), own))
@@ -63,12 +71,12 @@ class Pair:
 
     def difference(self) -> str:
         for own, expected in zip(self.own, self.expected, strict=True):
-            if not np.array_equal(own.asnumpy(), expected.detach().numpy(), equal_nan=True):
+            if not np.array_equal(own.asnumpy(), expected.detach().cpu().numpy(), equal_nan=True):
                 return f"parameter {own.name}"
         states = self.optimizer.state_dict()["state"]
         for number, state in self.torch.state_dict()["state"].items():
             for key, value in state.items():
-                if isinstance(value, torch.Tensor) and not torch.equal(states[number][key], value):
+                if isinstance(value, torch.Tensor) and not torch.equal(states[number][key].cpu(), value.cpu()):
                     return f"state {key}"
         return ""
 
@@ -85,17 +93,17 @@ def verdict(name: str, options: dict[str, Any], split: bool, mode: str) -> str:
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
 
 
-def sweep(names: list[str], modes: list[str]) -> None:
+def sweep(names: list[str], modes: list[str], every: int) -> None:
     total: collections.Counter[str] = collections.Counter()
     equal: collections.Counter[str] = collections.Counter()
-    for info in optim_db:
+    for info in itertools.islice(optim_db, 0, None, every):
         name = str(info.optim_cls.__name__)  # type: ignore[attr-defined]  # it is a class
         if not hasattr(optim, name) or (names and not any(part in name for part in names)):
             continue
         for mode in modes:
             if name == "LBFGS" and mode == "graph":
                 continue  # its closure is for PyNative mode
-            for sample in info.optim_inputs_func(device="cpu"):
+            for sample in info.optim_inputs_func(device=torch_device()):
                 for split in (False,) if name == "LBFGS" else (False, True):  # which takes one group only
                     found = verdict(name, sample.kwargs, split, mode)
                     total[mode] += 1
@@ -106,18 +114,27 @@ def sweep(names: list[str], modes: list[str]) -> None:
         print(f"{mode}: {equal[mode]} of {count} bit-equal after {STEPS} steps")
 
 
+def wait() -> None:
+    """Let a GPU finish. On a CPU a step has run when its call returns."""
+    if devices.target() == "GPU":
+        torch.cuda.synchronize()
+        ms.runtime.synchronize()
+
+
 def measure(name: str, options: dict[str, Any], mode: str) -> None:
     shapes = [(64, 64), (64,), (256, 64)] * 50
     pair = Pair(name, options, shapes, False, mode)
     gradients = [numbers(shape, i) for i, shape in enumerate(shapes)]
     own = ms.mutable(tuple(map(ms.Tensor, gradients)))
     for parameter, gradient in zip(pair.expected, gradients, strict=True):
-        parameter.grad = torch.tensor(gradient)
+        parameter.grad = torch.tensor(gradient, device=torch_device())
     times: dict[str, list[float]] = {"bridge": [], "PyTorch": []}
     for i in range(60):
         for who, call in (("bridge", lambda: pair.apply(own)), ("PyTorch", pair.torch.step)):
+            wait()
             start = time.perf_counter()
             call()
+            wait()
             if i >= 10:
                 times[who].append(time.perf_counter() - start)
     bridge, pytorch = (statistics.median(times[who]) * 1e3 for who in ("bridge", "PyTorch"))
@@ -129,7 +146,10 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--mode", choices=MODES)
     parser.add_argument("--time", action="store_true")
+    parser.add_argument("--every", type=int, default=1, help="only every so many optimizers")
+    parser.add_argument("--device", choices=("CPU", "GPU"), default="CPU", help="PyTorch's parameters are there too")
     arguments = parser.parse_args()
+    ms.set_device(arguments.device)
     warnings.simplefilter("ignore")
     modes = [arguments.mode] if arguments.mode else list(MODES)
     if arguments.time:
@@ -137,7 +157,7 @@ def main() -> None:
             for options in ({"fused": True}, {"foreach": True}, {}):
                 measure("AdamW", options, mode)
     else:
-        sweep(arguments.names, modes)
+        sweep(arguments.names, modes, arguments.every)
 
 
 if __name__ == "__main__":

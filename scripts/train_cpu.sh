@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a fresh machine to two loss curves: the same network trained by the bridge and by PyTorch.
+# From a fresh machine to loss curves: one PyTorch module, trained by bridge.cell in MindSpore and by PyTorch.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../env.sh"
 bridge_setup train 'aten-bridge[test]'

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Train one convolutional network twice, from the same weights and on the same batches: in MindSpore with bridge
-operators, in PyNative and graph mode, and in PyTorch. Real data: scikit-learn's digits. On GPU, where MindSpore has all
-the operators, it also trains in these alone, for the speed (its dropout draws otherwise, so its losses differ).
+"""Train one PyTorch module several times, from the same weights and on the same batches: in PyTorch, and in MindSpore
+by bridge.cell, in PyNative and graph mode. Real data: scikit-learn's digits. On GPU, where MindSpore has all the
+operators, the same network is also trained in these alone, for the speed (its dropout draws otherwise, so its losses
+differ).
 
 Prints the losses side by side, their largest relative difference, the accuracy on digits that were held back, and how
 many images a second each took; draws the curves into build/train_cpu.png (or train_gpu.png).
@@ -10,10 +11,11 @@ many images a second each took; draws the curves into build/train_cpu.png (or tr
 from __future__ import annotations
 
 import argparse
+import copy
 import pathlib
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import mindspore as ms
@@ -23,7 +25,8 @@ from mindspore import nn, ops
 from sklearn.datasets import load_digits
 
 import bridge
-from bridge import aten
+from bridge import optim
+from bridge.torch.nn import functional as F
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # after the choice of a back end that needs no screen
@@ -31,16 +34,6 @@ import matplotlib.pyplot as plt  # after the choice of a back end that needs no 
 BATCH = 64
 LEARNING_RATE = 0.05
 SEED = 3
-SHAPES = {
-    "conv": (16, 1, 3, 3),
-    "conv_bias": (16,),
-    "scale": (16,),
-    "shift": (16,),
-    "hidden": (64, 256),
-    "hidden_bias": (64,),
-    "head": (10, 64),
-    "head_bias": (10,),
-}
 
 
 class Training(NamedTuple):
@@ -49,13 +42,6 @@ class Training(NamedTuple):
     losses: list[float]
     accuracy: float
     images_per_second: float
-
-
-def initial_weights() -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(SEED)
-    weights = {name: (rng.standard_normal(shape) * 0.1).astype(np.float32) for name, shape in SHAPES.items()}
-    weights["scale"] = np.ones(16, np.float32)
-    return weights
 
 
 def data() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
@@ -75,82 +61,37 @@ def batches(images: np.ndarray, labels: np.ndarray, steps: int) -> Iterator[tupl
         yield images[chosen], labels[chosen]
 
 
-class Network(nn.Cell):
-    """Convolution, batch norm, pooling, dropout and two dense layers; MindSpore's own relu between bridge operators."""
-
-    def __init__(self, weights: dict[str, np.ndarray]) -> None:
-        super().__init__()
-        for name, value in weights.items():
-            setattr(self, name, ms.Parameter(ms.Tensor(value), name=name))
-        self.mean = ms.Parameter(ms.Tensor(np.zeros(16, np.float32)), name="mean", requires_grad=False)
-        self.variance = ms.Parameter(ms.Tensor(np.ones(16, np.float32)), name="variance", requires_grad=False)
-        self.relu = nn.ReLU()
-
-    def construct(self, x, training):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        x = aten.conv2d(x, self.conv, self.conv_bias, [1, 1], [1, 1])
-        x = aten.batch_norm(x, self.scale, self.shift, self.mean, self.variance, training, 0.1, 1e-5, False)
-        x = aten.max_pool2d(self.relu(x), [2, 2])
-        x = aten.dropout(aten.flatten(x, 1), 0.2, training)
-        x = self.relu(aten.linear(x, self.hidden, self.hidden_bias))
-        return aten.linear(x, self.head, self.head_bias)
+def torch_module() -> torch.nn.Module:
+    """Convolution, batch norm, pooling, dropout and two dense layers, in PyTorch."""
+    torch.manual_seed(SEED)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(1, 16, 3, padding=1),
+        torch.nn.BatchNorm2d(16),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(),
+        torch.nn.Dropout(0.2),
+        torch.nn.Linear(256, 64),
+        torch.nn.ReLU(),
+        torch.nn.Linear(64, 10),
+    )
 
 
-class Descent(nn.Cell):
-    """Stochastic gradient descent with PyTorch's rounding."""
-
-    def __init__(self, parameters: list[ms.Parameter]) -> None:
-        super().__init__()
-        self.parameters = ms.ParameterTuple(parameters)
-
-    def construct(self, gradients):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        for i in range(len(gradients)):
-            ops.assign(self.parameters[i], aten.add(self.parameters[i], gradients[i], alpha=-LEARNING_RATE))
-        return gradients
-
-
-class MindSporeNetwork(nn.Cell):
-    """The same network in MindSpore's own operators."""
-
-    def __init__(self, weights: dict[str, np.ndarray]) -> None:
-        super().__init__()
-        given = {name: ms.Tensor(value) for name, value in weights.items()}
-        self.features = nn.SequentialCell(
-            nn.Conv2d(
-                1,
-                16,
-                3,
-                pad_mode="pad",
-                padding=1,
-                has_bias=True,
-                weight_init=given["conv"],
-                bias_init=given["conv_bias"],
-            ),
-            nn.BatchNorm2d(16),
-            nn.ReLU(),
-            nn.MaxPool2d(2, 2),
-            nn.Flatten(),
-        )
-        self.dropout = nn.Dropout(p=0.2)
-        self.head = nn.SequentialCell(
-            nn.Dense(256, 64, given["hidden"], given["hidden_bias"]),
-            nn.ReLU(),
-            nn.Dense(64, 10, given["head"], given["head_bias"]),
-        )
-
-    def construct(self, x, training):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        x = self.features(x)
-        if training:
-            x = self.dropout(x)
-        return self.head(x)
-
-
-def torch_network(w: dict[str, torch.Tensor], x: torch.Tensor, training: bool) -> torch.Tensor:
-    """The same network in PyTorch."""
-    x = torch.conv2d(x, w["conv"], w["conv_bias"], 1, 1)
-    x = torch.batch_norm(x, w["scale"], w["shift"], w["mean"], w["variance"], training, 0.1, 1e-5, False)
-    x = torch.dropout(torch.flatten(torch.max_pool2d(torch.relu(x), 2), 1), 0.2, training)
-    return torch.nn.functional.linear(
-        torch.relu(torch.nn.functional.linear(x, w["hidden"], w["hidden_bias"])), w["head"], w["head_bias"]
+def mindspore_network(module: torch.nn.Module) -> nn.Cell:
+    """The same network in MindSpore's own operators, with the module's weights."""
+    given = {name: ms.Tensor(tensor.numpy()) for name, tensor in module.state_dict().items()}
+    return nn.SequentialCell(
+        nn.Conv2d(
+            1, 16, 3, pad_mode="pad", padding=1, has_bias=True, weight_init=given["0.weight"], bias_init=given["0.bias"]
+        ),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2, 2),
+        nn.Flatten(),
+        nn.Dropout(p=0.2),
+        nn.Dense(256, 64, given["6.weight"], given["6.bias"]),
+        nn.ReLU(),
+        nn.Dense(64, 10, given["8.weight"], given["8.bias"]),
     )
 
 
@@ -171,35 +112,46 @@ class Clock:
         return (self.steps - self.steps // 2) * BATCH / (time.perf_counter() - self.start)
 
 
-def train_mindspore(make: type[nn.Cell], graph: bool, steps: int) -> Training:
+def mindspore_loss(scores, labels):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+    return ops.cross_entropy(scores, labels.astype(ms.int32))
+
+
+def train_bridge(module: torch.nn.Module, graph: bool, steps: int) -> Training:
+    network = bridge.cell(copy.deepcopy(module))
+    optimizer = optim.SGD(network.trainable_params(), LEARNING_RATE, foreach=False)
+    return train_mindspore(network, F.cross_entropy, optimizer, graph, steps)
+
+
+def train_mindspores_own(module: torch.nn.Module, graph: bool, steps: int) -> Training:
+    network = mindspore_network(module)
+    optimizer = nn.SGD(network.trainable_params(), LEARNING_RATE)
+    return train_mindspore(network, mindspore_loss, optimizer, graph, steps)
+
+
+def train_mindspore(network: nn.Cell, loss: Any, optimizer: nn.Optimizer, graph: bool, steps: int) -> Training:
     train, (test_images, test_labels) = data()
-    network = make(initial_weights())
-    own = make is MindSporeNetwork
-    network.set_train(own)
-    optimiser = nn.SGD(network.trainable_params(), LEARNING_RATE) if own else Descent(network.trainable_params())
 
     def loss_of(images, labels):  # type: ignore[no-untyped-def]
-        scores = network(images, True)
-        return ops.cross_entropy(scores, labels.astype(ms.int32)) if own else aten.cross_entropy_loss(scores, labels)
+        return loss(network(images), labels)
 
-    def infer(images):  # type: ignore[no-untyped-def]
-        return network(images, False)
-
-    differentiate = ms.value_and_grad(loss_of, None, optimiser.parameters)
+    differentiate = ms.value_and_grad(loss_of, None, optimizer.parameters)
 
     def step(images, labels):  # type: ignore[no-untyped-def]
         loss, gradients = differentiate(images, labels)
-        optimiser(gradients)
+        optimizer(gradients)
         return loss
+
+    def infer(images):  # type: ignore[no-untyped-def]
+        return network(images)
 
     if graph:
         step, infer = ms.jit(step), ms.jit(infer)
+    network.set_train()
     bridge.manual_seed(SEED)
     losses: list[float] = []
     clock = Clock(steps)
     for images, labels in batches(*train, steps):
-        loss = step(ms.Tensor(images), ms.Tensor(labels))
-        losses.append(float(loss.asnumpy()))
+        losses.append(float(step(ms.Tensor(images), ms.Tensor(labels)).asnumpy()))
         clock.tick()
     rate = clock.rate()
     network.set_train(False)
@@ -207,25 +159,25 @@ def train_mindspore(make: type[nn.Cell], graph: bool, steps: int) -> Training:
     return Training(losses, float((predicted == test_labels).mean()), rate)
 
 
-def train_torch(device: str, steps: int) -> Training:
+def train_torch(module: torch.nn.Module, device: str, steps: int) -> Training:
     train, (test_images, test_labels) = data()
-    weights = {name: torch.from_numpy(value).to(device).requires_grad_() for name, value in initial_weights().items()}
-    optimiser = torch.optim.SGD(list(weights.values()), LEARNING_RATE, foreach=False)
-    everything = {**weights, "mean": torch.zeros(16, device=device), "variance": torch.ones(16, device=device)}
+    network = copy.deepcopy(module).to(device)
+    optimizer = torch.optim.SGD(network.parameters(), LEARNING_RATE, foreach=False)
     torch.manual_seed(SEED)
     losses: list[float] = []
     clock = Clock(steps)
     for images, labels in batches(*train, steps):
-        optimiser.zero_grad()
-        scores = torch_network(everything, torch.from_numpy(images).to(device), True)
+        optimizer.zero_grad()
+        scores = network(torch.from_numpy(images).to(device))
         loss = torch.nn.functional.cross_entropy(scores, torch.from_numpy(labels).to(device))
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
         clock.tick()
     rate = clock.rate()
+    network.eval()
     with torch.no_grad():
-        predicted = torch_network(everything, torch.from_numpy(test_images).to(device), False).cpu().numpy().argmax(1)
+        predicted = network(torch.from_numpy(test_images).to(device)).cpu().numpy().argmax(1)
     return Training(losses, float((predicted == test_labels).mean()), rate)
 
 
@@ -237,14 +189,15 @@ def main() -> None:
     steps, device = parsed.steps, parsed.device
     ms.set_device(device)
     torch.backends.cudnn.deterministic = True  # without it, PyTorch's convolutions on GPU differ from run to run
+    module = torch_module()
     runs = {
-        "PyTorch": train_torch("cuda" if device == "GPU" else "cpu", steps),
-        "bridge, PyNative": train_mindspore(Network, False, steps),
-        "bridge, graph": train_mindspore(Network, True, steps),
+        "PyTorch": train_torch(module, "cuda" if device == "GPU" else "cpu", steps),
+        "bridge, PyNative": train_bridge(module, False, steps),
+        "bridge, graph": train_bridge(module, True, steps),
     }
     if device == "GPU":
-        runs["MindSpore, PyNative"] = train_mindspore(MindSporeNetwork, False, steps)
-        runs["MindSpore, graph"] = train_mindspore(MindSporeNetwork, True, steps)
+        runs["MindSpore, PyNative"] = train_mindspores_own(module, False, steps)
+        runs["MindSpore, graph"] = train_mindspores_own(module, True, steps)
     print("step  " + "".join(f"{name:>21}" for name in runs))
     for i in [*range(0, steps, max(steps // 10, 1)), steps - 1]:
         print(f"{i:4}  " + "".join(f"{run.losses[i]:21.8f}" for run in runs.values()))

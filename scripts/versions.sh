@@ -13,6 +13,7 @@ shift $(($# < 3 ? $# : 3))
 release=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 copy=$root/build/versions/mindspore$mindspore-torch$torch-python$release
 mkdir -p "$copy"
+copy=$(cd "$copy" && pwd -P) # MindSpore takes sources behind a link for others than those that it imported
 find "$copy" -mindepth 1 -maxdepth 1 -not -name .venv -not -name build -exec rm -rf {} +
 git -C "$root" ls-files -z --cached --others --exclude-standard |
   tar -C "$root" --null --files-from=- --ignore-failed-read -cf - | tar -C "$copy" -xf -

@@ -49,6 +49,34 @@ def mode(request: pytest.FixtureRequest) -> Callable[..., Any]:
     return MODES[request.param]
 
 
+@pytest.fixture(autouse=True)
+def mode_again() -> Iterator[None]:
+    """A test leaves MindSpore in the mode that it found."""
+    before = ms.get_context("mode")
+    yield
+    if ms.get_context("mode") != before:
+        ms.set_context(mode=before)
+
+
+@pytest.fixture
+def graph_mode() -> None:
+    """MindSpore's graph mode, for the whole test."""
+    ms.set_context(mode=ms.GRAPH_MODE)
+
+
+@pytest.fixture(params=["PyNative", "graph"])
+def context_mode(request: pytest.FixtureRequest) -> str:
+    """The name of the mode that MindSpore is in: one after the other."""
+    ms.set_context(mode=ms.GRAPH_MODE if request.param == "graph" else ms.PYNATIVE_MODE)
+    return request.param
+
+
+@pytest.fixture
+def own_programs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test captures its own programs: it finds none that others kept."""
+    monkeypatch.setenv("BRIDGE_CACHE", str(tmp_path))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What processes that tests start see: this bridge, installed or in place, and kernels built anew in each run."""

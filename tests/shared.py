@@ -5,6 +5,9 @@ from __future__ import annotations
 import mindspore as ms
 import numpy as np
 import pytest
+import torch
+
+from bridge.op import devices
 
 # A function as it is in PyNative mode, and compiled. The fixture `mode` in conftest.py gives one after the other.
 MODES = {"pynative": lambda function: function, "graph": ms.jit}
@@ -14,3 +17,13 @@ modes = pytest.mark.parametrize("wrap", MODES.values(), ids=["PyNative", "graph"
 def data(*shape: int, seed: int = 0) -> np.ndarray:
     """Random values, the same each time."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def torch_device() -> str:
+    """PyTorch's name of the device that MindSpore is on."""
+    return devices.torch_name(devices.target())
+
+
+def on_device(array: np.ndarray, requires_grad: bool = False) -> torch.Tensor:
+    """An array as PyTorch's tensor on that device."""
+    return torch.tensor(array, device=torch_device(), requires_grad=requires_grad)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bridge import aten, coverage
-from bridge.op.schema import schema
+from bridge.op.overload import overload
 from conformance.compare import flatten
 from shared import data
 
@@ -351,7 +351,7 @@ def test_gradients(function: Callable[..., Any], inputs: tuple[np.ndarray, ...],
 def test_graph_mode_refuses_no_operator_whose_results_are_tensors() -> None:
     rows = coverage.report()["overloads"]
     refused = {name: row["graph_reason"] for name, row in rows.items() if row.get("graph_reason")}
-    assert {name: why for name, why in refused.items() if schema(name).gives_tensors} == {}
+    assert {name: why for name, why in refused.items() if overload(name).schema.gives_tensors} == {}
     assert set(refused.values()) == {
         "it has no result",
         "its result is not a tensor",

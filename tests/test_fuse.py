@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import mindspore as ms
@@ -15,18 +14,11 @@ from mindspore import nn, ops
 import bridge
 from bridge import aten
 from bridge.op import devices
-
-
-@pytest.fixture(params=["PyNative", "graph"])
-def mode(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = ms.get_context("mode")
-    ms.set_context(mode=ms.GRAPH_MODE if request.param == "graph" else ms.PYNATIVE_MODE)
-    yield request.param
-    ms.set_context(mode=before)
+from shared import data
 
 
 def numbers(*shape: int) -> ms.Tensor:
-    return ms.Tensor(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+    return ms.Tensor(data(*shape))
 
 
 def equal(a: ms.Tensor, b: ms.Tensor) -> bool:
@@ -74,7 +66,7 @@ class Network(nn.Cell):
         return values.sum()
 
 
-def test_a_cell_has_the_same_bits(mode: str) -> None:
+def test_a_cell_has_the_same_bits(context_mode: str) -> None:
     block = Block()
     twin = copy.deepcopy(block)
     fused = bridge.fuse(block)
@@ -91,7 +83,7 @@ def test_a_cell_has_the_same_bits(mode: str) -> None:
     assert all(map(equal, of_weights, expected_weights))
 
 
-def test_a_parameter_that_changes_is_seen(mode: str) -> None:
+def test_a_parameter_that_changes_is_seen(context_mode: str) -> None:
     line = Line(2)
     fused = bridge.fuse(line)
     fused(numbers(1, 2))
@@ -107,7 +99,7 @@ def helper(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
     return aten.add(x, SHIFT)
 
 
-def test_a_function_may_see_parameters_and_call_others(mode: str) -> None:
+def test_a_function_may_see_parameters_and_call_others(context_mode: str) -> None:
     factor = ms.Tensor([3.0, 4.0], ms.float32)
 
     def scaled(x, times=1.0):  # type: ignore[no-untyped-def]  # compiled by MindSpore
@@ -135,7 +127,7 @@ class WithModule(nn.Cell):
         return aten.relu(self.norm(aten.mul(x, 2)))
 
 
-def test_a_module_inside_is_part_of_it_and_its_buffers_change(mode: str) -> None:
+def test_a_module_inside_is_part_of_it_and_its_buffers_change(context_mode: str) -> None:
     own, reference = WithModule(), WithModule()
     fused = bridge.fuse(own)
     for cell in (fused, reference):
@@ -163,7 +155,7 @@ class Normalized(nn.Cell):
         return aten.batch_norm(x, None, None, self.mean, self.variance, True, 0.1, 1e-5, False)
 
 
-def test_running_statistics_change(mode: str) -> None:
+def test_running_statistics_change(context_mode: str) -> None:
     block = Normalized()
     fused, x = bridge.fuse(block), numbers(3, 4)
     theirs = torch.from_numpy(x.asnumpy()).to(devices.torch_name(devices.target()))
@@ -176,7 +168,7 @@ def test_running_statistics_change(mode: str) -> None:
         assert own.asnumpy().tobytes() == tensor.cpu().numpy().tobytes()
 
 
-def test_draws_are_the_same(mode: str) -> None:
+def test_draws_are_the_same(context_mode: str) -> None:
     def dropped(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return aten.dropout(x, 0.5, True)
 
@@ -212,7 +204,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("make, words", REFUSALS)
-def test_what_is_mindspores_is_refused_with_its_line(mode: str, make: Any, words: list[str]) -> None:
+def test_what_is_mindspores_is_refused_with_its_line(context_mode: str, make: Any, words: list[str]) -> None:
     x = numbers(2, 2)
     with pytest.raises((RuntimeError, TypeError)) as caught:
         bridge.fuse(make())(x)

@@ -6,15 +6,11 @@ import torch
 
 import bridge
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("graph_mode")]
 
 
 def test_unknown_sizes_are_refused() -> None:
-    ms.set_context(mode=ms.GRAPH_MODE)
     cell = bridge.cell(torch.nn.Linear(3, 2))
     cell.set_inputs(ms.Tensor(shape=[None, 3], dtype=ms.float32))
-    try:
-        with pytest.raises(RuntimeError, match="on a GPU a program in a graph needs known shapes"):
-            cell(ms.ops.ones((4, 3), ms.float32))
-    finally:
-        ms.set_context(mode=ms.PYNATIVE_MODE)
+    with pytest.raises(RuntimeError, match="on a GPU a program in a graph needs known shapes"):
+        cell(ms.ops.ones((4, 3), ms.float32))

@@ -373,3 +373,45 @@ def test_running_statistics_are_updated_once() -> None:
     expected = torch.zeros(4)
     torch.batch_norm(torch.from_numpy(x.asnumpy()), None, None, expected, torch.ones(4), True, 0.1, 1e-5, False)
     np.testing.assert_array_equal(mean.asnumpy(), expected.numpy())
+
+
+# The first overload of these in ATen takes a number where another takes a tensor.
+def clamp(op: Any, x: Any, y: Any) -> Any:
+    return op.clamp_min(op.clamp(x, y), y)
+
+
+def clip(op: Any, x: Any, y: Any) -> Any:
+    return op.clip(x, None, y)
+
+
+def fill(op: Any, x: Any, y: Any) -> Any:
+    return op.fill(x, y)
+
+
+def lerp(op: Any, x: Any, y: Any) -> Any:
+    return op.lerp(x, op.sin(x), y)
+
+
+def masked_fill(op: Any, x: Any, y: Any) -> Any:
+    return op.masked_fill(x, op.gt(x, 0), y)
+
+
+@pytest.mark.parametrize("function", [clamp, clip, fill, lerp, masked_fill])
+def test_a_tensor_without_dimensions_keeps_its_gradient(function: Callable[..., Any], mode: Callable[..., Any]) -> None:
+    x, y = data(3, 4), np.float32(0.25)
+
+    def call(x, y):
+        return function(aten, x, y)
+
+    found = mode(ms.grad(call, (0, 1)))(ms.Tensor(x), ms.Tensor(y))
+    leaves = [torch.tensor(a, requires_grad=True) for a in (x, y)]
+    expected = torch.autograd.grad(function(torch, *leaves).sum(), leaves, allow_unused=True)
+    for one, other in zip(found, expected, strict=True):
+        assert np.array_equal(one.asnumpy(), np.zeros(one.shape, np.float32) if other is None else other.numpy())
+
+
+def test_an_overload_of_numbers_reads_a_tensor_without_dimensions() -> None:
+    x = data(3, 4)
+    assert np.array_equal(aten.sum(ms.Tensor(x), ms.Tensor(1)).asnumpy(), x.sum(1))
+    assert np.array_equal(aten.clamp(ms.Tensor(x), ms.Tensor(0.25), 1.0).asnumpy(), x.clip(0.25, 1.0))
+    assert np.array_equal(aten.clamp_min.default(ms.Tensor(x), ms.Tensor(0.25)).asnumpy(), x.clip(0.25))

@@ -17,23 +17,15 @@ from mindspore import nn
 
 import bridge
 from bridge import nn as tnn
+from bridge import torch as T
 from bridge.primitive.tensors import torch_view
+from shared import data, on_device, torch_device
 
-
-@pytest.fixture(autouse=True)
-def programs(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test captures its own programs, and leaves PyNative mode as it was."""
-    monkeypatch.setenv("BRIDGE_CACHE", str(tmp_path))
-    yield
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-
-
-def numbers(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+pytestmark = [pytest.mark.usefixtures("own_programs")]
 
 
 def assert_equal(own: ms.Tensor, expected: Any) -> None:
-    assert np.array_equal(own.asnumpy(), expected.detach().numpy())
+    assert np.array_equal(own.asnumpy(), expected.detach().cpu().numpy())
 
 
 def seeded(make: Callable[[], Any]) -> Any:
@@ -45,7 +37,6 @@ def in_modes(net: Any, *inputs: np.ndarray) -> Iterator[ms.Tensor]:
     for mode in (ms.PYNATIVE_MODE, ms.GRAPH_MODE):
         ms.set_context(mode=mode)
         yield net(*map(ms.Tensor, inputs))
-    ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
 def test_every_class_of_torch_nn_is_here_or_has_a_sentence() -> None:
@@ -66,23 +57,23 @@ def test_classes_derive_as_pytorchs() -> None:
 
 
 ROWS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
-    "linear": (lambda lib: lib.Linear(3, 4), (numbers(2, 3),)),
-    "convolution": (lambda lib: lib.Conv2d(3, 4, 3, padding="same", padding_mode="reflect"), (numbers(2, 3, 5, 5),)),
+    "linear": (lambda lib: lib.Linear(3, 4), (data(2, 3),)),
+    "convolution": (lambda lib: lib.Conv2d(3, 4, 3, padding="same", padding_mode="reflect"), (data(2, 3, 5, 5),)),
     "attention in layers": (
         lambda lib: lib.TransformerEncoder(lib.TransformerEncoderLayer(8, 2, 16, 0.0, activation=lib.GELU()), 2),
-        (numbers(4, 2, 8),),
+        (data(4, 2, 8),),
     ),
     "embedding": (lambda lib: lib.Embedding(7, 4, padding_idx=1), (np.array([[1, 2], [3, 6]]),)),
-    "sequence": (lambda lib: lib.Sequential(lib.Linear(3, 4), lib.ReLU(), lib.Linear(4, 2)), (numbers(2, 3),)),
+    "sequence": (lambda lib: lib.Sequential(lib.Linear(3, 4), lib.ReLU(), lib.Linear(4, 2)), (data(2, 3),)),
     "named sequence": (
-        lambda lib: lib.Sequential(collections.OrderedDict(a=lib.Linear(3, 4), b=lib.Tanh())), (numbers(2, 3),)
+        lambda lib: lib.Sequential(collections.OrderedDict(a=lib.Linear(3, 4), b=lib.Tanh())), (data(2, 3),)
     ),
     "loss with weights": (
         lambda lib: lib.CrossEntropyLoss(
             weight=torch.arange(1.0, 5.0) if lib is torch.nn else ms.Tensor(np.arange(1.0, 5.0, dtype=np.float32)),
             label_smoothing=0.1,
         ),
-        (numbers(3, 4), np.array([0, 3, 1])),
+        (data(3, 4), np.array([0, 3, 1])),
     ),
 }  # fmt: skip
 
@@ -93,10 +84,11 @@ def test_initial_values_results_and_names(row: str) -> None:
     module, layer = seeded(lambda: make(torch.nn)), seeded(lambda: make(tnn))
     state = layer.state_dict()
     assert list(state) == list(module.state_dict())
-    assert all(torch.equal(state[name], value) for name, value in module.state_dict().items())
+    assert all(torch.equal(state[name].cpu(), value) for name, value in module.state_dict().items())
     assert repr(layer) == repr(module)
+    module.to(torch_device())
     for found in in_modes(layer, *inputs):
-        assert_equal(found, module(*map(torch.tensor, inputs)))
+        assert_equal(found, module(*map(on_device, inputs)))
 
 
 def test_a_seed_of_mindspores_is_pytorchs() -> None:
@@ -132,7 +124,7 @@ class TorchBlock(torch.nn.Module):
 
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
 def test_layers_of_both_kinds_train_together(mode: int) -> None:
-    module, net = seeded(TorchBlock), seeded(Block)
+    module, net = seeded(TorchBlock).to(torch_device()), seeded(Block)
     assert [p.name for p in net.trainable_params()] == [name for name, _ in module.named_parameters()]
     ms.set_context(mode=mode)
     net.set_train()
@@ -141,17 +133,17 @@ def test_layers_of_both_kinds_train_together(mode: int) -> None:
         return net(x).sum()
 
     gradient = ms.value_and_grad(loss, 0, net.trainable_params())
-    x = torch.tensor(numbers(2, 3, 5, 5), requires_grad=True)
+    x = on_device(data(2, 3, 5, 5), requires_grad=True)
     torch.manual_seed(1)
     module(x).sum().backward()
     bridge.manual_seed(1)
-    _, (of_input, of_weights) = gradient(ms.Tensor(numbers(2, 3, 5, 5)))
+    _, (of_input, of_weights) = gradient(ms.Tensor(data(2, 3, 5, 5)))
     assert_equal(of_input, x.grad)
     for own, parameter in zip(of_weights, module.parameters(), strict=True):
         assert_equal(own, parameter.grad)
     assert_equal(net.norm.running_mean, module.norm.running_mean)
     net.set_train(False)
-    assert_equal(net(ms.Tensor(numbers(2, 3, 5, 5))), module.eval()(torch.tensor(numbers(2, 3, 5, 5))))
+    assert_equal(net(ms.Tensor(data(2, 3, 5, 5))), module.eval()(on_device(data(2, 3, 5, 5))))
 
 
 def test_state_dict_there_and_back(tmp_path: Any) -> None:
@@ -166,8 +158,8 @@ def test_state_dict_there_and_back(tmp_path: Any) -> None:
     assert list(tnn.state_dict(net)) == list(module.state_dict())
     module.load_state_dict(tnn.state_dict(net))
     assert_equal(net.mixed[1].weight, module.mixed[1].weight)
-    net.mixed[1].weight.set_data(ms.Tensor(numbers(5, 36)))
-    assert np.array_equal(tnn.state_dict(net)["mixed.1.weight"].numpy(), numbers(5, 36))
+    net.mixed[1].weight.set_data(ms.Tensor(data(5, 36)))
+    assert np.array_equal(tnn.state_dict(net)["mixed.1.weight"].cpu().numpy(), data(5, 36))
 
 
 def test_what_is_inside_a_layer() -> None:
@@ -179,6 +171,27 @@ def test_what_is_inside_a_layer() -> None:
     assert tnn.Linear(3, 4, bias=False).bias is None
     with pytest.raises(AttributeError):
         _ = layer.no_such_name
+
+
+@pytest.mark.parametrize("make", [list, np.array], ids=["lists", "tensors"])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_lengths_of_the_ctc_loss_are_data_in_a_graph(make: Callable[[Any], Any], reduction: str) -> None:
+    scores, targets = data(12, 3, 5), np.random.default_rng(0).integers(1, 5, (3, 4))
+    lengths = make([12, 10, 9]), make([4, 2, 3])
+    layer = tnn.CTCLoss(reduction=reduction)
+
+    def loss(scores, *given):
+        return layer(T.log_softmax(scores, -1), *given)
+
+    x = on_device(scores, requires_grad=True)
+    own, theirs = (
+        [to(each) if isinstance(each, np.ndarray) else each for each in (targets, *lengths)]
+        for to in (ms.Tensor, on_device)
+    )
+    expected = layer.module(torch.log_softmax(x, -1), *theirs)
+    expected.sum().backward()
+    assert_equal(ms.jit(loss)(ms.Tensor(scores), *own), expected)
+    assert_equal(ms.jit(ms.grad(loss))(ms.Tensor(scores), *own), x.grad)
 
 
 def test_what_is_inside_is_found_as_in_pytorch() -> None:
@@ -206,8 +219,8 @@ def test_tied_parameters_are_found_once() -> None:
 class Buffers(tnn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("mask", ms.Tensor(numbers(3)))
-        self.register_buffer("table", ms.Tensor(numbers(3)), persistent=False)
+        self.register_buffer("mask", ms.Tensor(data(3)))
+        self.register_buffer("table", ms.Tensor(data(3)), persistent=False)
 
     def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return x * self.mask + self.table
@@ -217,30 +230,30 @@ def test_buffers_are_in_the_state() -> None:
     net = Buffers()
     assert list(net.state_dict()) == ["mask"] and not net.trainable_params()
     net.load_state_dict({"mask": torch.zeros(3)})
-    for found in in_modes(net, numbers(3)):
-        assert np.array_equal(found.asnumpy(), numbers(3))
+    for found in in_modes(net, data(3)):
+        assert np.array_equal(found.asnumpy(), data(3))
 
 
 def test_inplace_layers_change_no_argument() -> None:
     with pytest.warns(UserWarning, match=r"ReLU\(inplace=True\) returns a new tensor here"):
         layer = tnn.ReLU(inplace=True)
-    x = ms.Tensor(numbers(3, 4))
-    assert_equal(ms.grad(lambda x: layer(x).sum())(x), (torch.tensor(numbers(3, 4)) > 0).float())
-    assert np.array_equal(x.asnumpy(), numbers(3, 4))
-    for found in in_modes(layer, numbers(3, 4)):
-        assert_equal(found, torch.tensor(numbers(3, 4)).relu())
+    x = ms.Tensor(data(3, 4))
+    assert_equal(ms.grad(lambda x: layer(x).sum())(x), (torch.tensor(data(3, 4)) > 0).float())
+    assert np.array_equal(x.asnumpy(), data(3, 4))
+    for found in in_modes(layer, data(3, 4)):
+        assert_equal(found, torch.tensor(data(3, 4)).relu())
 
 
 def test_settings_and_methods_are_the_modules() -> None:
     dropout = tnn.Dropout(0.5)
     dropout.p = 0.0
-    assert_equal(dropout(ms.Tensor(numbers(4))), torch.tensor(numbers(4)))
+    assert_equal(dropout(ms.Tensor(data(4))), on_device(data(4)))
     layer = tnn.Linear(3, 4)
     torch.manual_seed(2)
     layer.reset_parameters()
     assert_equal(layer.weight, seeded(lambda: torch.manual_seed(2) and torch.nn.Linear(3, 4)).weight)
-    table = tnn.Embedding.from_pretrained(ms.Tensor(numbers(5, 2)))
-    assert_equal(table(ms.Tensor([4])), torch.tensor(numbers(5, 2)[4:]))
+    table = tnn.Embedding.from_pretrained(ms.Tensor(data(5, 2)))
+    assert_equal(table(ms.Tensor([4])), on_device(data(5, 2)[4:]))
 
 
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
@@ -251,6 +264,7 @@ def test_tied_weights(mode: int) -> None:
         return table, head
 
     (table, head), (own_table, own_head) = seeded(lambda: tied(torch.nn)), seeded(lambda: tied(tnn))
+    table.to(torch_device()), head.to(torch_device())
     assert own_head.weight is own_table.weight
     ms.set_context(mode=mode)
 
@@ -258,7 +272,7 @@ def test_tied_weights(mode: int) -> None:
         return own_head(own_table(words)).sum()
 
     gradient = ms.value_and_grad(loss, None, [own_table.weight])
-    head(table(torch.tensor([1, 4]))).sum().backward()
+    head(table(torch.tensor([1, 4], device=torch_device()))).sum().backward()
     assert_equal(gradient(ms.Tensor([1, 4]))[1][0], table.weight.grad)
 
 
@@ -274,19 +288,20 @@ def test_hooks_of_mindspores_run_also_in_a_sequence() -> None:
     seen = []
     net = tnn.Sequential(tnn.Linear(3, 4), tnn.ReLU())
     net[0].register_forward_hook(lambda cell, inputs, output: seen.append(output.shape))
-    net(ms.Tensor(numbers(2, 3)))
+    net(ms.Tensor(data(2, 3)))
     assert seen == [(2, 4)]
 
 
 def test_a_sequence_follows_its_changes() -> None:
     net = tnn.Sequential(tnn.Linear(3, 4), tnn.ReLU())
-    x = ms.Tensor(numbers(2, 3))
+    x = ms.Tensor(data(2, 3))
     assert net(x).shape == (2, 4)
     net.append(tnn.Linear(4, 5))
     net[0] = tnn.Linear(3, 4, bias=False)
     assert net(x).shape == (2, 5)
     assert [p.name for p in net.get_parameters()] == ["0.weight", "2.weight", "2.bias"]
-    assert_equal(net(x), torch.nn.Sequential(*(layer.module for layer in net))(torch.tensor(numbers(2, 3))))
+    expected = torch.nn.Sequential(*(copy.deepcopy(layer.module) for layer in net)).to(torch_device())
+    assert_equal(net(x), expected(on_device(data(2, 3))))
 
 
 class Lists(tnn.Module):
@@ -294,9 +309,9 @@ class Lists(tnn.Module):
         super().__init__()
         self.layers = tnn.ModuleList(tnn.Linear(3, 3) for _ in range(2))
         self.named = tnn.ModuleDict({"a": tnn.Tanh(), "b": nn.ReLU()})
-        self.scales = tnn.ParameterList([ms.Tensor(numbers(3))])
-        self.shifts = tnn.ParameterDict({"x": ms.Tensor(numbers(3))})
-        self.own = tnn.Parameter(ms.Tensor(numbers(3)))
+        self.scales = tnn.ParameterList([ms.Tensor(data(3))])
+        self.shifts = tnn.ParameterDict({"x": ms.Tensor(data(3))})
+        self.own = tnn.Parameter(ms.Tensor(data(3)))
 
     def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         for layer in self.layers:
@@ -309,11 +324,11 @@ def test_containers() -> None:
     names = [*(f"layers.{i}.{kind}" for i in range(2) for kind in ("weight", "bias")), "scales.0", "shifts.x"]
     assert list(net.state_dict()) == ["own", *names]
     assert sorted(p.name for p in net.trainable_params()) == sorted(["own", *names])
-    x = torch.tensor(numbers(2, 3))
+    x = on_device(data(2, 3))
     for layer in net.layers:
-        x = layer.module(x)
-    expected = x.tanh() * torch.tensor(numbers(3)) + torch.tensor(numbers(3)) + torch.tensor(numbers(3))
-    assert np.allclose(net(ms.Tensor(numbers(2, 3))).asnumpy(), expected.detach().numpy())  # MindSpore's own kernels
+        x = copy.deepcopy(layer.module).to(torch_device())(x)
+    expected = x.tanh() * on_device(data(3)) + on_device(data(3)) + on_device(data(3))
+    assert np.allclose(net(ms.Tensor(data(2, 3))).asnumpy(), expected.detach().cpu().numpy())  # MindSpore's own kernels
 
 
 @pytest.mark.parametrize("make", [lambda lib: lib.LazyLinear(5), lambda lib: lib.LazyConv1d(5, 2)])
@@ -321,8 +336,9 @@ def test_lazy_layers(make: Callable[[Any], Any]) -> None:
     net = nn.SequentialCell(tnn.Identity(), make(tnn))
     module = make(torch.nn)
     assert list(net[1].state_dict()) == list(module.state_dict()) and not net.trainable_params()
-    x = numbers(2, 3, 4)
-    expected = seeded(lambda: module(torch.tensor(x)))
+    x = data(2, 3, 4)
+    seeded(lambda: module(torch.tensor(x)))  # which draws its values on the CPU, as the layer does
+    expected = module.to(torch_device())(on_device(x))
     assert_equal(seeded(lambda: net(ms.Tensor(x))), expected)
     assert [p.name for p in net.trainable_params()] == ["1.weight", "1.bias"]
     assert type(net[1]) is getattr(tnn, type(module).__name__)
@@ -334,16 +350,16 @@ def test_a_lazy_layer_in_a_graph_says_what_to_do() -> None:
     layer = tnn.LazyLinear(5)
     ms.set_context(mode=ms.GRAPH_MODE)
     with pytest.raises(RuntimeError, match="LazyLinear has no shapes yet: call it once in PyNative mode"):
-        layer(ms.Tensor(numbers(2, 3)))
+        layer(ms.Tensor(data(2, 3)))
 
 
 def test_copies() -> None:
     net = tnn.Sequential(tnn.Linear(3, 4), tnn.ReLU(), tnn.Sequential(tnn.Linear(4, 4), tnn.Tanh()))
     for copied in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert [p.name for p in copied.get_parameters()] == [p.name for p in net.get_parameters()]
-        x = ms.Tensor(numbers(2, 3))
+        x = ms.Tensor(data(2, 3))
         assert np.array_equal(copied(x).asnumpy(), net(x).asnumpy())
-        copied[0].weight.set_data(ms.Tensor(numbers(4, 3)))
+        copied[0].weight.set_data(ms.Tensor(data(4, 3)))
         copied(x)
         assert not np.array_equal(copied[0].weight.asnumpy(), net[0].weight.asnumpy())
 
@@ -371,7 +387,7 @@ def test_what_is_refused(call: Callable[[], Any], error: type[Exception], words:
 
 
 def test_dtypes_and_devices_are_mindspores() -> None:
-    layer = tnn.Linear(3, 4, dtype=ms.float64, device=ms.get_context("device_target").lower().replace("gpu", "cuda"))
+    layer = tnn.Linear(3, 4, dtype=ms.float64, device=torch_device())
     assert layer.weight.dtype == ms.float64 and torch_view(layer.weight).dtype == torch.float64
 
 
@@ -382,7 +398,7 @@ def test_dtypes_and_devices_are_mindspores() -> None:
      ("orthogonal_", ())],
 )  # fmt: skip
 def test_init_draws_what_pytorch_draws(make: Callable[[], Any], name: str, args: Any) -> None:
-    weight, expected = make(), torch.empty(5, 4)
+    weight, expected = make(), torch.empty(5, 4, device=torch_device())
     torch.manual_seed(4)
     getattr(torch.nn.init, name)(expected, *args)
     ms.set_seed(4)
@@ -395,11 +411,11 @@ def test_clipped_gradients(jit: bool) -> None:
     def clip(*gradients: ms.Tensor) -> Any:
         return tnn.utils.clip_grad_norm_(gradients, 0.5)
 
-    tensors = [torch.zeros(3, 4), torch.zeros(5)]
+    tensors = [torch.zeros(shape, device=torch_device()) for shape in ((3, 4), (5,))]
     for tensor in tensors:
-        tensor.grad = torch.tensor(numbers(*tensor.shape))
+        tensor.grad = on_device(data(*tensor.shape))
     norm = torch.nn.utils.clip_grad_norm_(tensors, 0.5)
-    found, own_norm = (ms.jit(clip) if jit else clip)(ms.Tensor(numbers(3, 4)), ms.Tensor(numbers(5)))
+    found, own_norm = (ms.jit(clip) if jit else clip)(ms.Tensor(data(3, 4)), ms.Tensor(data(5)))
     assert_equal(own_norm, norm)
     for own, tensor in zip(found, tensors, strict=True):
         assert_equal(own, tensor.grad)
@@ -411,8 +427,8 @@ def test_packed_sequences() -> None:
         result, _ = layer(packed)
         return lib.pad_packed_sequence(result, batch_first=True)[0]
 
-    module, layer = seeded(lambda: torch.nn.LSTM(4, 6)), seeded(lambda: tnn.LSTM(4, 6))
-    x = torch.tensor(numbers(3, 5, 4), requires_grad=True)
+    module, layer = seeded(lambda: torch.nn.LSTM(4, 6)).to(torch_device()), seeded(lambda: tnn.LSTM(4, 6))
+    x = on_device(data(3, 5, 4), requires_grad=True)
     expected = run(torch.nn.utils.rnn, module, x)
     expected.sum().backward()
 
@@ -421,7 +437,7 @@ def test_packed_sequences() -> None:
         return result.sum(), result
 
     (_, found), (of_input, of_weights) = ms.value_and_grad(loss, 0, layer.trainable_params(), has_aux=True)(
-        ms.Tensor(numbers(3, 5, 4))
+        ms.Tensor(data(3, 5, 4))
     )
     assert_equal(found, expected)
     assert_equal(of_input, x.grad)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
@@ -24,15 +24,13 @@ HALVES = {ms.float16: torch.float16, ms.bfloat16: torch.bfloat16}
 
 
 @pytest.fixture(autouse=True)
-def in_pynative_mode(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[None]:
+def own_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     monkeypatch.chdir(tmp_path)  # O1 writes the sources that it makes
     # It leaves functions of installed packages alone. The bridge may run from its sources here, which O1 would read.
     is_third_party = assign_parser.is_third_party
     monkeypatch.setattr(
         assign_parser, "is_third_party", lambda function: isinstance(function, Operator) or is_third_party(function)
     )
-    yield
-    ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
 def array(tensor: ms.Tensor) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
@@ -15,25 +15,16 @@ from mindspore import nn
 
 from bridge import nn as tnn
 from bridge import optim
+from shared import data, on_device, torch_device
+
+pytestmark = [pytest.mark.usefixtures("own_programs")]
 
 STEPS = 10
 
 
-@pytest.fixture(autouse=True)
-def programs(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test captures its own programs, and leaves PyNative mode as it was."""
-    monkeypatch.setenv("BRIDGE_CACHE", str(tmp_path))
-    yield
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-
-
-def numbers(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
 def torch_net() -> torch.nn.Module:
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3)).to(torch_device())
 
 
 def layers(module: torch.nn.Module) -> nn.Cell:
@@ -69,14 +60,14 @@ class Compared:
         gradients = []
         parameters = [parameter for group in self.torch.param_groups for parameter in group["params"]]
         for i, parameter in enumerate(parameters):
-            gradients.append(numbers(*parameter.shape, seed=100 * self.steps + i))
-            parameter.grad = torch.tensor(gradients[-1])
+            gradients.append(data(*parameter.shape, seed=100 * self.steps + i))
+            parameter.grad = on_device(gradients[-1])
         self.torch.step()
         self._apply(ms.mutable(tuple(map(ms.Tensor, gradients))))
 
     def check(self) -> None:
         for own, parameter in zip(self.net.trainable_params(), self.module.parameters(), strict=True):
-            assert np.array_equal(own.asnumpy(), parameter.detach().numpy()), own.name
+            assert np.array_equal(own.asnumpy(), parameter.detach().cpu().numpy()), own.name
         assert_same_state(self.own.state_dict(), self.torch.state_dict())
 
     def run(self) -> None:
@@ -91,7 +82,7 @@ def assert_same_state(own: Any, expected: Any) -> None:
     for number, state in expected["state"].items():
         for name, value in state.items():
             found = own["state"][number][name]
-            assert torch.equal(found, value) if isinstance(value, torch.Tensor) else found == value, name
+            assert torch.equal(found.cpu(), value.cpu()) if isinstance(value, torch.Tensor) else found == value, name
 
 
 def without(name: str) -> bool:
@@ -195,19 +186,19 @@ def test_model_trains_by_it_and_a_callback_sets_the_rate(mode: int) -> None:
     net = layers(module)
     ms.set_context(mode=mode)
     own = optim.AdamW(net.trainable_params(), lr=0.25)
-    x, y = numbers(12, 4), numbers(12, 3, seed=1)
-    data = mindspore.dataset.NumpySlicesDataset((x, y), shuffle=False).batch(4)
+    x, y = data(12, 4), data(12, 3, seed=1)
+    batches = mindspore.dataset.NumpySlicesDataset((x, y), shuffle=False).batch(4)
     rate = ms.train.LearningRateScheduler(lambda lr, step: lr / 2 if step == 2 else lr)
-    ms.Model(net, tnn.MSELoss(), own).train(2, data, callbacks=[rate], dataset_sink_mode=False)
+    ms.Model(net, tnn.MSELoss(), own).train(2, batches, callbacks=[rate], dataset_sink_mode=False)
     expected = torch.optim.AdamW(module.parameters(), lr=0.25)
     for step in range(6):
         expected.param_groups[0]["lr"] = 0.25 if step < 2 else 0.125
         rows = slice(4 * (step % 3), 4 * (step % 3) + 4)
         expected.zero_grad()
-        torch.nn.functional.mse_loss(module(torch.tensor(x[rows])), torch.tensor(y[rows])).backward()
+        torch.nn.functional.mse_loss(module(on_device(x[rows])), on_device(y[rows])).backward()
         expected.step()
     for one, parameter in zip(net.trainable_params(), module.parameters(), strict=True):
-        assert np.array_equal(one.asnumpy(), parameter.detach().numpy())
+        assert np.array_equal(one.asnumpy(), parameter.detach().cpu().numpy())
 
 
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
@@ -218,7 +209,7 @@ def test_loss_scaling(mode: int) -> None:
         step = wrap(with_loss, optim.AdamW(net.trainable_params(), lr=0.1, loss_scale=scale))
         step.set_train()
         for _ in range(3):
-            step(ms.Tensor(numbers(4, 4)), ms.Tensor(numbers(4, 3, seed=1)))
+            step(ms.Tensor(data(4, 4)), ms.Tensor(data(4, 3, seed=1)))
         return [parameter.asnumpy() for parameter in net.trainable_params()]
 
     ms.set_context(mode=mode)
@@ -234,17 +225,17 @@ def test_a_jitted_step_sees_what_changes_outside() -> None:
     for groups in (pair.own.param_groups, pair.torch.param_groups):
         groups[0]["lr"] = 0.3
     for own, parameter in zip(pair.net.trainable_params(), pair.module.parameters(), strict=True):
-        ms.ops.assign(own, ms.Tensor(numbers(*parameter.shape, seed=7)))
-        parameter.data = torch.tensor(numbers(*parameter.shape, seed=7))
+        ms.ops.assign(own, ms.Tensor(data(*parameter.shape, seed=7)))
+        parameter.data = on_device(data(*parameter.shape, seed=7))
     pair.run()
 
 
 def test_a_checkpoint_before_the_optimizer_is_seen() -> None:
     net = tnn.Linear(3, 2)
-    net.weight.set_data(ms.Tensor(numbers(2, 3)))
+    net.weight.set_data(ms.Tensor(data(2, 3)))
     own = optim.SGD(net.trainable_params(), lr=0.0)
-    own((ms.Tensor(numbers(2, 3)), ms.Tensor(numbers(2))))
-    assert np.array_equal(net.weight.asnumpy(), numbers(2, 3))
+    own((ms.Tensor(data(2, 3)), ms.Tensor(data(2))))
+    assert np.array_equal(net.weight.asnumpy(), data(2, 3))
 
 
 def test_lbfgs_by_a_closure() -> None:
@@ -252,20 +243,20 @@ def test_lbfgs_by_a_closure() -> None:
     net = layers(module)
     own = optim.LBFGS(net.trainable_params(), lr=0.5, max_iter=4, line_search_fn="strong_wolfe")
     expected = torch.optim.LBFGS(module.parameters(), lr=0.5, max_iter=4, line_search_fn="strong_wolfe")
-    x, y = numbers(5, 4), numbers(5, 3, seed=1)
+    x, y = data(5, 4), data(5, 3, seed=1)
     mse = tnn.MSELoss()
     gradient = ms.value_and_grad(lambda: mse(net(ms.Tensor(x)), ms.Tensor(y)), None, net.trainable_params())
 
     def closure() -> torch.Tensor:
         expected.zero_grad()
-        loss = torch.nn.functional.mse_loss(module(torch.tensor(x)), torch.tensor(y))
+        loss = torch.nn.functional.mse_loss(module(on_device(x)), on_device(y))
         loss.backward()
         return loss
 
     for _ in range(3):
         assert float(own.step(gradient)) == float(expected.step(closure))
     for one, parameter in zip(net.trainable_params(), module.parameters(), strict=True):
-        assert np.array_equal(one.asnumpy(), parameter.detach().numpy())
+        assert np.array_equal(one.asnumpy(), parameter.detach().cpu().numpy())
 
 
 def sgd(**options: Any) -> Any:

@@ -23,12 +23,9 @@ from torch.nn import functional as F
 import bridge
 from bridge import aten
 from bridge.op import devices
+from shared import data
 
 Module = torch.nn.Module
-
-
-def numbers(*shape: int) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
 def device() -> str:
@@ -101,12 +98,12 @@ class WithControlFlow(Module):
 
 
 NETWORKS = [
-    pytest.param(mlp, (numbers(3, 6),), id="mlp"),
-    pytest.param(Convolutional, (numbers(2, 3, 8, 8),), id="convolutional"),
+    pytest.param(mlp, (data(3, 6),), id="mlp"),
+    pytest.param(Convolutional, (data(2, 3, 8, 8),), id="convolutional"),
     pytest.param(Attention, (np.arange(12).reshape(2, 6) % 11,), id="attention"),
-    pytest.param(Recurrent, (numbers(4, 2, 6),), id="recurrent"),
-    pytest.param(WithControlFlow, (numbers(3, 4),), id="control flow"),
-    pytest.param(lambda: torch.nn.Bilinear(3, 4, 2), (numbers(5, 3), numbers(5, 4)), id="two inputs"),
+    pytest.param(Recurrent, (data(4, 2, 6),), id="recurrent"),
+    pytest.param(WithControlFlow, (data(3, 4),), id="control flow"),
+    pytest.param(lambda: torch.nn.Bilinear(3, 4, 2), (data(5, 3), data(5, 4)), id="two inputs"),
 ]
 
 
@@ -181,7 +178,7 @@ def test_nothing_is_recorded_without_gradient() -> None:
 
     flags: list[bool] = []
     cell = bridge.cell(Asks())
-    x = ms.Tensor(numbers(3))
+    x = ms.Tensor(data(3))
     cell(x)
     ms.grad(lambda x: cell(x).sum())(x)
     assert flags == [False, True]
@@ -211,7 +208,7 @@ def test_nested_arguments_and_results() -> None:
             return {"sum": a + b, "list": [a * scale, None, 3], "also": (options["x"], "text"), "dtype": dtype}
 
     cell = bridge.cell(Nested())
-    a, b, x = (ms.Tensor(numbers(2, i)) for i in (3, 3, 4))
+    a, b, x = (ms.Tensor(data(2, i)) for i in (3, 3, 4))
     found = cell((a, b), options={"x": x}, scale=0.5, nothing=None, dtype=ms.float32)
     assert list(found) == ["sum", "list", "also", "dtype"]
     assert np.array_equal(found["sum"].asnumpy(), a.asnumpy() + b.asnumpy())
@@ -231,9 +228,9 @@ def test_a_dataclass_is_a_result() -> None:
         def forward(self, x: torch.Tensor) -> Output:
             return Output(x * 2)
 
-    found = bridge.cell(Gives())(ms.Tensor(numbers(3)))
+    found = bridge.cell(Gives())(ms.Tensor(data(3)))
     assert isinstance(found, Output) and found.extra is None
-    assert np.array_equal(found.value.asnumpy(), numbers(3) * 2)
+    assert np.array_equal(found.value.asnumpy(), data(3) * 2)
 
 
 def test_frozen_parameters_in_both_frameworks() -> None:
@@ -241,14 +238,14 @@ def test_frozen_parameters_in_both_frameworks() -> None:
     module[0].weight.requires_grad_(False)
     both = Compared(module)
     assert [one.name for one in both.cell.trainable_params()] == ["0.bias", "2.weight", "2.bias"]
-    both.step(numbers(3, 6))
+    both.step(data(3, 6))
     both.cell.parameters_dict()["0.bias"].requires_grad = False
     both.reference[0].bias.requires_grad_(False)
     both.weights = both.weights[1:]
-    both.step(numbers(3, 6))
+    both.step(data(3, 6))
     assert not module[0].bias.requires_grad
     module[0].weight.requires_grad_(True)
-    both.cell(ms.Tensor(numbers(3, 6)))
+    both.cell(ms.Tensor(data(3, 6)))
     assert both.cell.parameters_dict()["0.weight"].requires_grad
 
 
@@ -273,7 +270,7 @@ def test_only_what_is_asked_for_is_computed() -> None:
 
     asked: list[Any] = []
     cell = bridge.cell(Counting())
-    x = ms.Tensor(numbers(3))
+    x = ms.Tensor(data(3))
     ms.grad(lambda x: ops.stop_gradient(cell(x)).sum() + x.sum())(x)
     assert asked == []  # nothing of the module
     ms.grad(lambda x: cell(ops.stop_gradient(x)).sum(), None, cell.trainable_params())(x)
@@ -295,19 +292,19 @@ def test_an_optimizer_of_mindspores_trains_it() -> None:
     module = mlp()
     cell = bridge.cell(module)
     step = nn.TrainOneStepCell(nn.WithLossCell(cell, nn.MSELoss()), nn.Adam(cell.trainable_params(), 1e-2)).set_train()
-    x, y = ms.Tensor(numbers(3, 6)), ms.Tensor(numbers(3, 4))
+    x, y = ms.Tensor(data(3, 6)), ms.Tensor(data(3, 4))
     losses = [float(step(x, y)) for _ in range(20)]
     assert losses[-1] < 0.8 * losses[0]
     for parameter, own in zip(module.parameters(), cell.get_parameters(), strict=True):
         assert equal(own, parameter)
     with torch.no_grad():
-        assert equal(cell(x), module(torch.tensor(numbers(3, 6), device=device())))
+        assert equal(cell(x), module(torch.tensor(data(3, 6), device=device())))
 
 
 def test_model_trains_it() -> None:
     cell = bridge.cell(Convolutional())
-    data = [(numbers(3, 8, 8), np.int32(i % 5)) for i in range(8)]
-    dataset = ms.dataset.GeneratorDataset(data, ["image", "label"], shuffle=False).batch(4)
+    images = [(data(3, 8, 8), np.int32(i % 5)) for i in range(8)]
+    dataset = ms.dataset.GeneratorDataset(images, ["image", "label"], shuffle=False).batch(4)
     loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
     before = cell.parameters_dict()["conv.weight"].asnumpy().copy()
     ms.Model(cell, loss, nn.Momentum(cell.trainable_params(), 0.1, 0.9)).train(2, dataset)
@@ -317,7 +314,7 @@ def test_model_trains_it() -> None:
 
 def test_checkpoints_there_and_back(tmp_path: pathlib.Path) -> None:
     both = Compared(Convolutional().train())
-    x = numbers(2, 3, 8, 8)
+    x = data(2, 3, 8, 8)
     both.step(x)
     ms.save_checkpoint(both.cell, str(tmp_path / "net.ckpt"))
     saved = copy.deepcopy(both.reference.state_dict())
@@ -332,11 +329,11 @@ def test_checkpoints_there_and_back(tmp_path: pathlib.Path) -> None:
 def test_memory_is_shared_both_ways() -> None:
     module = torch.nn.Linear(4, 4)
     cell = bridge.cell(module)
-    x = ms.Tensor(numbers(2, 4))
+    x = ms.Tensor(data(2, 4))
     cell(x)
-    cell.weight.set_data(ms.Tensor(numbers(4, 4)))
+    cell.weight.set_data(ms.Tensor(data(4, 4)))
     cell(x)
-    assert equal(cell.weight, module.weight) and np.array_equal(numbers(4, 4), cell.weight.asnumpy())
+    assert equal(cell.weight, module.weight) and np.array_equal(data(4, 4), cell.weight.asnumpy())
     with torch.no_grad():
         module.weight.fill_(2)
     assert (cell.weight.asnumpy() == 2).all()
@@ -363,10 +360,10 @@ def test_a_buffer_that_is_replaced_is_followed() -> None:
 
     cell = bridge.cell(Replaces())
     for i in range(1, 4):
-        assert np.array_equal(cell(ms.Tensor(numbers(3))).asnumpy(), numbers(3) * np.float32(i))
+        assert np.array_equal(cell(ms.Tensor(data(3))).asnumpy(), data(3) * np.float32(i))
         assert (cell.parameters_dict()["count"].asnumpy() == i).all()
     cell.parameters_dict()["count"].set_data(ms.Tensor([7.0, 7.0]))
-    assert np.array_equal(cell(ms.Tensor(numbers(3))).asnumpy(), numbers(3) * np.float32(8))
+    assert np.array_equal(cell(ms.Tensor(data(3))).asnumpy(), data(3) * np.float32(8))
     assert list(cell.parameters_dict()) == ["count"]
 
 
@@ -377,8 +374,8 @@ def test_called_twice_in_a_step_and_in_two_cells() -> None:
     assert cell.weight is other.weight
     first, second = nn.SequentialCell(cell, nn.ReLU()), nn.SequentialCell(nn.ReLU(), other)
     weights = cell.trainable_params()
-    found = ms.grad(lambda x: second(first(x)), None, weights)(ms.Tensor(numbers(2, 4)))
-    x = torch.tensor(numbers(2, 4), device=device())
+    found = ms.grad(lambda x: second(first(x)), None, weights)(ms.Tensor(data(2, 4)))
+    x = torch.tensor(data(2, 4), device=device())
     value = reference(F.relu(F.relu(reference(x))))
     expected = torch.autograd.grad(value, list(reference.parameters()), torch.ones_like(value))
     assert all(map(equal, found, expected))
@@ -391,19 +388,19 @@ def test_copies_are_independent() -> None:
         assert [one.name for one in copied.get_parameters()] == [one.name for one in cell.get_parameters()]
         before = cell.parameters_dict()["0.0.weight"].asnumpy().copy()
         copied.parameters_dict()["0.0.weight"].set_data(ms.ops.zeros((8, 6)))
-        x = ms.Tensor(numbers(3, 6))
+        x = ms.Tensor(data(3, 6))
         assert not np.array_equal(copied(x).asnumpy(), cell(x).asnumpy())
         assert np.array_equal(before, cell.parameters_dict()["0.0.weight"].asnumpy())
 
 
 def test_four_threads() -> None:
     both = Compared(mlp().eval())
-    expected = both.reference(torch.tensor(numbers(3, 6), device=device()))
+    expected = both.reference(torch.tensor(data(3, 6), device=device()))
     right: list[bool] = []
 
     def work() -> None:
         for _ in range(50):
-            right.append(equal(both.cell(ms.Tensor(numbers(3, 6))), expected))
+            right.append(equal(both.cell(ms.Tensor(data(3, 6))), expected))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -420,9 +417,9 @@ def test_errors_are_pytorchs_and_name_the_line() -> None:
 
     both = Compared(mlp())
     with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied \(2x3 and 2x3\)") as caught:
-        ms.grad(lambda x: bridge.cell(Wrong())(x).sum())(ms.Tensor(numbers(2, 3)))
+        ms.grad(lambda x: bridge.cell(Wrong())(x).sum())(ms.Tensor(data(2, 3)))
     assert any("# the line" in (frame.line or "") for frame in traceback.extract_tb(caught.value.__traceback__))
-    both.step(numbers(3, 6))
+    both.step(data(3, 6))
 
 
 def test_an_error_in_backward() -> None:
@@ -441,8 +438,8 @@ def test_an_error_in_backward() -> None:
 
     both = Compared(mlp())
     with pytest.raises(ZeroDivisionError, match="mine"):
-        ms.grad(lambda x: bridge.cell(Failing())(x).sum())(ms.Tensor(numbers(3)))
-    both.step(numbers(3, 6))
+        ms.grad(lambda x: bridge.cell(Failing())(x).sum())(ms.Tensor(data(3)))
+    both.step(data(3, 6))
 
 
 class WritesItsInput(Module):
@@ -455,9 +452,9 @@ class WritesItsInput(Module):
 
 
 def test_an_input_is_written() -> None:
-    x = ms.Tensor(numbers(3, 4))
+    x = ms.Tensor(data(3, 4))
     bridge.cell(WritesItsInput())(x)
-    assert np.array_equal(x.asnumpy(), numbers(3, 4) * 2)
+    assert np.array_equal(x.asnumpy(), data(3, 4) * 2)
 
 
 def test_the_gradient_goes_through_an_input_that_is_written() -> None:
@@ -467,18 +464,18 @@ def test_the_gradient_goes_through_an_input_that_is_written() -> None:
         hidden = x * 3
         return (run(hidden) + hidden).sum()
 
-    found = ms.grad(lambda x: loss(x, cell), 0, cell.trainable_params())(ms.Tensor(numbers(3, 4)))
-    x = torch.tensor(numbers(3, 4), device=device(), requires_grad=True)
+    found = ms.grad(lambda x: loss(x, cell), 0, cell.trainable_params())(ms.Tensor(data(3, 4)))
+    x = torch.tensor(data(3, 4), device=device(), requires_grad=True)
     expected = torch.autograd.grad(loss(x, reference), [x, reference.weight])
     assert equal(found[0], expected[0]) and equal(found[1][0], expected[1])
 
 
 def test_an_input_of_the_whole_computation_is_not_written() -> None:
-    x = ms.Tensor(numbers(3, 4))
+    x = ms.Tensor(data(3, 4))
     cell = bridge.cell(WritesItsInput())
     with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"):
         ms.grad(lambda x: cell(x).sum())(x)
-    assert np.array_equal(x.asnumpy(), numbers(3, 4))
+    assert np.array_equal(x.asnumpy(), data(3, 4))
 
 
 @pytest.mark.parametrize("which", ["input", "result", "weight"])
@@ -492,10 +489,10 @@ def test_a_saved_tensor_that_was_written_to_is_no_gradient(which: str) -> None:
         y = cell(x)
         # MindSpore counts what is written through a view. Of ops.assign and of an item it tells nobody.
         written = {"input": x, "result": y, "weight": cell.parameters_dict()["1.weight"]}[which]
-        written.view(written.size, 1).copy_(ms.Tensor(numbers(written.size, 1)))
+        written.view(written.size, 1).copy_(ms.Tensor(data(written.size, 1)))
         return y.sum()
 
-    x = ms.Tensor(numbers(3, 4))
+    x = ms.Tensor(data(3, 4))
     with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
         ms.grad(loss, 0, cell.trainable_params())(x)
     ms.grad(lambda x: cell(x).sum(), 0, cell.trainable_params())(x)  # the next call works
@@ -507,7 +504,7 @@ class Signs(Module):
 
 
 def test_a_gradient_that_pytorch_gives_no_memory_is_zero() -> None:
-    gradient = ms.grad(bridge.cell(Signs()))(ms.Tensor(numbers(3, 4)))
+    gradient = ms.grad(bridge.cell(Signs()))(ms.Tensor(data(3, 4)))
     assert not gradient.asnumpy().any()
 
 
@@ -516,14 +513,14 @@ def test_draws_are_pytorchs_and_come_again_in_recompute() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Dropout(0.5), torch.nn.Linear(6, 6))
     both = Compared(module.train())
     both.cell.recompute()
-    both.step(numbers(4, 6))
+    both.step(data(4, 6))
 
 
 def test_the_second_order_is_refused() -> None:
     cell = bridge.cell(torch.nn.Tanh())
     with pytest.raises(RuntimeError, match="Tanh: the gradient of a PyTorch module's gradient is not available"):
-        ms.grad(ms.grad(lambda x: cell(x).sum()))(ms.Tensor(numbers(3)))
-    assert equal(cell(ms.Tensor(numbers(3))), torch.tanh(torch.tensor(numbers(3), device=device())))
+        ms.grad(ms.grad(lambda x: cell(x).sum()))(ms.Tensor(data(3)))
+    assert equal(cell(ms.Tensor(data(3))), torch.tanh(torch.tensor(data(3), device=device())))
 
 
 def test_hooks_run() -> None:
@@ -534,9 +531,9 @@ def test_hooks_run() -> None:
     module[2].weight.register_hook(lambda gradient: gradient * 2)
     cell = bridge.cell(module)
     cell.register_forward_hook(lambda cell, inputs, output: calls.append("MindSpore's"))
-    twice = ms.grad(cell, None, cell.trainable_params())(ms.Tensor(numbers(3, 6)))
+    twice = ms.grad(cell, None, cell.trainable_params())(ms.Tensor(data(3, 6)))
     plain = bridge.cell(mlp())
-    once = ms.grad(plain, None, plain.trainable_params())(ms.Tensor(numbers(3, 6)))
+    once = ms.grad(plain, None, plain.trainable_params())(ms.Tensor(data(3, 6)))
     assert calls == ["forward", "MindSpore's", "backward"]
     assert np.array_equal(twice[2].asnumpy(), once[2].asnumpy() * 2)
 
@@ -550,7 +547,7 @@ def test_what_is_saved_is_freed() -> None:
 
     alive: list[Any] = []
     cell = bridge.cell(Remembers())
-    x = ms.Tensor(numbers(3))
+    x = ms.Tensor(data(3))
 
     def unused(x: ms.Tensor) -> ms.Tensor:
         cell(x)
@@ -566,8 +563,8 @@ def test_mixed_precision_is_autocast() -> None:
     module = mlp()
     expected = copy.deepcopy(module).to(device())
     with torch.autocast(device().partition(":")[0], torch.bfloat16):
-        value = expected(torch.tensor(numbers(3, 6), device=device()))
-    found = nn.SequentialCell(bridge.cell(module)).to_float(ms.bfloat16)(ms.Tensor(numbers(3, 6)))
+        value = expected(torch.tensor(data(3, 6), device=device()))
+    found = nn.SequentialCell(bridge.cell(module)).to_float(ms.bfloat16)(ms.Tensor(data(3, 6)))
     assert found.dtype == ms.bfloat16
     # By the bridge: MindSpore's GPU has no kernel that casts bfloat16.
     assert np.array_equal(aten._to_copy(found, dtype=ms.float32).asnumpy(), value.detach().float().cpu().numpy())
@@ -575,10 +572,10 @@ def test_mixed_precision_is_autocast() -> None:
 
 def test_inputs_of_other_strides_and_sizes() -> None:
     both = Compared(mlp())
-    x = ms.Tensor(numbers(6, 3))
+    x = ms.Tensor(data(6, 3))
     value = both.cell(ms.mint.transpose(x, 0, 1))
-    assert equal(value, both.reference(torch.tensor(numbers(6, 3), device=device()).t()))
-    assert both.cell(ms.Tensor(numbers(0, 6))).shape == (0, 4)
+    assert equal(value, both.reference(torch.tensor(data(6, 3), device=device()).t()))
+    assert both.cell(ms.Tensor(data(0, 6))).shape == (0, 4)
 
 
 def test_a_result_may_be_an_input_or_a_parameter() -> None:
@@ -591,10 +588,10 @@ def test_a_result_may_be_an_input_or_a_parameter() -> None:
             return x, self.weight, x.t()
 
     cell = bridge.cell(Passes())
-    x = ms.Tensor(numbers(2, 3))
+    x = ms.Tensor(data(2, 3))
     passed, weight, turned = cell(x)
-    assert np.array_equal(passed.asnumpy(), numbers(2, 3)) and (weight.asnumpy() == 1).all()
-    assert np.array_equal(turned.asnumpy(), numbers(2, 3).T)
+    assert np.array_equal(passed.asnumpy(), data(2, 3)) and (weight.asnumpy() == 1).all()
+    assert np.array_equal(turned.asnumpy(), data(2, 3).T)
 
     def loss(x: ms.Tensor) -> ms.Tensor:
         passed, weight, turned = cell(x)
@@ -622,4 +619,4 @@ def test_sparse_results_are_refused() -> None:
             return x.to_sparse()
 
     with pytest.raises(RuntimeError, match="MindSpore has no tensors like this one of PyTorch's"):
-        bridge.cell(Sparse())(ms.Tensor(numbers(3)))
+        bridge.cell(Sparse())(ms.Tensor(data(3)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -18,22 +18,12 @@ from bridge.programs import store
 from bridge.programs.program import Program
 from bridge.programs.state import tensor_of
 from bridge.programs.written_down import write_down
+from shared import data
+
+pytestmark = pytest.mark.usefixtures("own_programs")
 
 
-@pytest.fixture(autouse=True)
-def own_store(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BRIDGE_CACHE", str(tmp_path))
-
-
-@pytest.fixture(params=["PyNative", "graph"])
-def mode(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = ms.get_context("mode")
-    ms.set_context(mode=ms.GRAPH_MODE if request.param == "graph" else ms.PYNATIVE_MODE)
-    yield request.param
-    ms.set_context(mode=before)
-
-
-graph_only = pytest.mark.parametrize("mode", ["graph"], indirect=True)
+graph_only = pytest.mark.parametrize("context_mode", ["graph"], indirect=True)
 
 
 def device() -> str:
@@ -41,7 +31,7 @@ def device() -> str:
 
 
 def numbers(*shape: int) -> torch.Tensor:
-    return torch.from_numpy(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+    return torch.from_numpy(data(*shape))
 
 
 def equal(own: ms.Tensor, expected: torch.Tensor) -> bool:
@@ -71,7 +61,7 @@ FUNCTIONS: list[tuple[Callable[..., Any], list[torch.Tensor], dict[str, Any]]] =
 
 @pytest.mark.parametrize("function, tensors, constants", FUNCTIONS)
 def test_results_and_gradients_are_pytorchs(
-    mode: str, function: Callable[..., Any], tensors: list[torch.Tensor], constants: dict[str, Any]
+    context_mode: str, function: Callable[..., Any], tensors: list[torch.Tensor], constants: dict[str, Any]
 ) -> None:
     if function is torch.einsum:
         function, tensors = functools.partial(torch.einsum, "ij,jk->ik"), [numbers(3, 4), numbers(4, 2)]
@@ -113,7 +103,7 @@ class Momentum:
         self.optimizer.zero_grad()
 
 
-def test_state_is_written_to(mode: str) -> None:
+def test_state_is_written_to(context_mode: str) -> None:
     expected = [torch.nn.Parameter(numbers(3).to(device())), torch.nn.Parameter(numbers(2, 2).to(device()))]
     own = [ms.Parameter(from_torch(tensor), name=f"p{i}") for i, tensor in enumerate(expected)]
     theirs, ours = Momentum(expected), Momentum([tensor_of(parameter) for parameter in own])
@@ -160,7 +150,7 @@ def test_what_is_kept_follows_from_all_that_a_function_sees() -> None:
 
 
 @graph_only
-def test_a_function_is_kept_if_all_of_its_tensors_are_known(mode: str) -> None:
+def test_a_function_is_kept_if_all_of_its_tensors_are_known(context_mode: str) -> None:
     x = from_torch(numbers(3))
     hidden = HasFound()
     assert equal(Calls(Program(lambda x: x + FOUND))(x), numbers(3) + 1)
@@ -173,7 +163,7 @@ def test_a_function_is_kept_if_all_of_its_tensors_are_known(mode: str) -> None:
 @pytest.mark.parametrize(
     "read", [lambda p: p.tolist()[0], lambda p: p.detach()[0].item(), lambda p: p.data.sum().item()]
 )
-def test_state_is_not_read_while_a_graph_is_captured(mode: str, read: Callable[[torch.Tensor], float]) -> None:
+def test_state_is_not_read_while_a_graph_is_captured(context_mode: str, read: Callable[[torch.Tensor], float]) -> None:
     parameter = torch.nn.Parameter(numbers(3).to(device()))
     call = Calls(Program(lambda x: x * read(parameter), state={"p": parameter}))
     with pytest.raises(RuntimeError, match="asks for a value that depends on data"):
@@ -181,7 +171,7 @@ def test_state_is_not_read_while_a_graph_is_captured(mode: str, read: Callable[[
 
 
 @graph_only
-def test_the_data_of_state_is_state(mode: str) -> None:
+def test_the_data_of_state_is_state(context_mode: str) -> None:
     parameter = torch.nn.Parameter(numbers(3).to(device()))
     call = Calls(Program(lambda x: x * parameter.data, state={"p": parameter}))
     assert equal(call(from_torch(numbers(3))), numbers(3) * numbers(3))

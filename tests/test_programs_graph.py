@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
@@ -19,14 +19,7 @@ import bridge
 from bridge.op import devices
 from bridge.programs import store
 
-
-@pytest.fixture(autouse=True)
-def graph_mode(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("BRIDGE_CACHE", str(tmp_path))
-    mode = ms.get_context("mode")
-    ms.set_context(mode=ms.GRAPH_MODE)
-    yield
-    ms.set_context(mode=mode)
+pytestmark = pytest.mark.usefixtures("own_programs", "graph_mode")
 
 
 class Attention(nn.Module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
@@ -16,15 +16,9 @@ from torch.nn import functional as F
 import bridge
 from bridge.op import devices
 from bridge.programs import graph
+from shared import data
 
-
-@pytest.fixture(autouse=True)
-def graph_mode(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("BRIDGE_CACHE", str(tmp_path))
-    mode = ms.get_context("mode")
-    ms.set_context(mode=ms.GRAPH_MODE)
-    yield
-    ms.set_context(mode=mode)
+pytestmark = pytest.mark.usefixtures("own_programs", "graph_mode")
 
 
 @pytest.fixture
@@ -85,7 +79,7 @@ class Branches(nn.Module):
 
 
 def numbers(*shape: int) -> torch.Tensor:
-    return torch.from_numpy(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+    return torch.from_numpy(data(*shape))
 
 
 def tokens(*shape: int) -> torch.Tensor:

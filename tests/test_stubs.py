@@ -13,7 +13,7 @@ import pytest
 import bridge
 from bridge import nn
 from bridge import torch as T
-from bridge.op.schema import schema
+from bridge.op.overload import overload
 from bridge.op.table import packets
 from bridge.torch.function import Function
 from bridge.torch.nn import functional as F
@@ -50,17 +50,17 @@ def defaults(call: ast.FunctionDef) -> dict[str, object]:
 
 def test_defaults_are_those_of_the_schemas() -> None:
     found = {text: defaults(call) for text, call in calls().items()}
-    overloads = [schema(name) for names in packets().values() for name in names]
-    assert sorted(op.text for op in overloads) == sorted(found)
-    for op in overloads:
-        optional = {a.name.removesuffix("_"): a for a in op.arguments if not a.required}
-        assert found[op.text].keys() == optional.keys(), op.text
-        for name, default in found[op.text].items():
+    schemas = [overload(name).schema for names in packets().values() for name in names]
+    assert sorted(schema.text for schema in schemas) == sorted(found)
+    for schema in schemas:
+        optional = {a.name.removesuffix("_"): a for a in schema.arguments if not a.required}
+        assert found[schema.text].keys() == optional.keys(), schema.text
+        for name, default in found[schema.text].items():
             argument = optional[name]
             size = argument.size if argument.is_list and isinstance(default, int) else None
             written = [default] * size if size else default  # one int stands for N equal ones
-            assert written == argument.default, (op.text, name)
-            assert isinstance(default, bool) == isinstance(argument.default, bool), (op.text, name)
+            assert written == argument.default, (schema.text, name)
+            assert isinstance(default, bool) == isinstance(argument.default, bool), (schema.text, name)
 
 
 def test_a_type_checker_is_told_that_the_package_has_types() -> None:

@@ -18,7 +18,8 @@ from bridge import aten, kernels
 from bridge.call.arguments import CONVERTIBLE, Binder
 from bridge.kernels import native
 from bridge.op import devices, dtypes
-from bridge.op.schema import argument, schema
+from bridge.op.overload import overload
+from bridge.op.schema import argument
 from bridge.op.table import Fact, table
 from bridge.primitive.aten import ATen
 from conformance.dtypes import SHARED_DTYPES
@@ -153,6 +154,6 @@ def test_each_dtype_reaches_pytorch_and_comes_back(name: str) -> None:
     zeros = aten.zeros([2], dtype=dtype)
     assert (zeros.dtype, zeros.shape) == (dtype, (2,))
     assert aten.clone(zeros).dtype == dtype
-    bound = Binder(schema("clone"), (zeros,), {}).bind()
-    primitive = ATen("clone", bound.text, devices.place(bound.schema))
+    bound = Binder(overload("clone"), (zeros,), {}).bind()
+    primitive = ATen("clone", bound.text, devices.place(bound.overload))
     assert (primitive.direct([zeros]) is None) == (name in THE_LONG_WAY)

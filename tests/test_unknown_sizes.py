@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -12,6 +11,8 @@ import torch
 from mindspore import nn
 
 from conformance.source import module_of
+
+pytestmark = pytest.mark.usefixtures("graph_mode")
 
 # What a network writes, with n for x.shape[0], which is unknown while the graph is compiled, and the same in PyTorch.
 CALLS: list[tuple[str, Callable[[torch.Tensor, int], torch.Tensor]]] = [
@@ -55,13 +56,6 @@ def network(expression: str) -> nn.Cell:
     cell: nn.Cell = module.Network()
     cell.set_inputs(ms.Tensor(shape=[None, 16], dtype=ms.float32))
     return cell
-
-
-@pytest.fixture(autouse=True)
-def graph_mode() -> Any:
-    ms.set_context(mode=ms.GRAPH_MODE)
-    yield
-    ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
 @pytest.mark.parametrize("expression, expected", CALLS, ids=[call for call, _ in CALLS])

@@ -14,6 +14,8 @@ from mindspore import nn
 from bridge import aten
 from bridge.op.table import Fact, facts, table
 
+pytestmark = pytest.mark.usefixtures("context_mode")
+
 X = np.random.default_rng(3).standard_normal((4, 3, 5), np.float32)
 
 
@@ -71,13 +73,6 @@ class ReadBetween(Network):
         result = self.norm(aten, x, self.mean, self.var)
         after = aten.mul(self.mean, 1.0)
         return before, result, after
-
-
-@pytest.fixture(autouse=True, params=[ms.PYNATIVE_MODE, ms.GRAPH_MODE], ids=["pynative", "graph"])
-def mode(request: pytest.FixtureRequest) -> Any:
-    ms.set_context(mode=request.param)
-    yield
-    ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
 @pytest.mark.parametrize("norm", NORMS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ import torch
 
 from bridge.op import devices, dtypes
 from bridge.op.encoding import Size, Slot, Text, Wrapped, text_of
-from bridge.op.schema import Argument, Schema
+from bridge.op.overload import Overload
+from bridge.op.schema import Argument
 
 _MEMORY_FORMATS = {
     torch.contiguous_format: "contiguous_format",
@@ -52,7 +54,7 @@ class NumberMark:
 class Bound:
     """A call's arguments in the schema's order: its tensors, and everything else as text."""
 
-    schema: Schema
+    overload: Overload
     tensors: list[Any]
     text: Text
     reusable: bool
@@ -89,12 +91,20 @@ def _is_int(value: Any) -> bool:
 
 
 class Binder:
-    """Binds one call to one overload. `fail` gives the error, in the words of PyTorch's parser."""
+    """Binds one call to one overload. `fail` gives the error, in the words of PyTorch's parser.
 
-    def __init__(self, schema: Schema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        self.schema = schema
+    Args:
+        may_read: whether a tensor without dimensions is taken for a number.
+    """
+
+    def __init__(
+        self, overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any], may_read: bool = True
+    ) -> None:
+        self.overload = overload
+        self.schema = overload.schema
         self.args = args
         self.kwargs = kwargs
+        self.may_read = may_read
         self.tensors: list[Any] = []
         self.reads_data = False
 
@@ -107,9 +117,9 @@ class Binder:
         pairs = zip(values, self.schema.arguments, strict=True)
         encoded = [value for value, argument in pairs if argument.base not in ("Generator", "Device")]
         text = text_of(encoded)
-        if self.schema.redraws:
+        if self.overload.redraws:
             text = text.drawing_again()
-        return Bound(self.schema, self.tensors, text, not self.reads_data)
+        return Bound(self.overload, self.tensors, text, not self.reads_data)
 
     def assign(self) -> list[tuple[Argument, Any, int | None]]:
         """Each argument with its value and, if it was given by position, the position."""
@@ -179,7 +189,7 @@ class Binder:
             return value.item()
         if isinstance(value, NumberMark):
             return self.unknown(value)
-        if isinstance(value, ms.Tensor) and value.ndim == 0:
+        if self.may_read and isinstance(value, ms.Tensor) and value.ndim == 0:
             self.reads_data = True
             return value.item()
         return value
@@ -332,22 +342,22 @@ def _packed(args: Sequence[Any]) -> tuple[Any, ...] | None:
     return None
 
 
-def _listed(schema: Schema, args: Sequence[Any]) -> tuple[Any, ...] | None:
+def _listed(overload: Overload, args: Sequence[Any]) -> tuple[Any, ...] | None:
     """`cat(x, y)` as `cat([x, y])`: the tensors from where the overload wants a list of them, as that list."""
-    for first, argument in enumerate(schema.positional[: len(args)]):
+    for first, argument in enumerate(overload.schema.positional[: len(args)]):
         if argument.base == "Tensor" and argument.is_list and _is_tensor(args[first]):
             last = next((i for i in range(first, len(args)) if not _is_tensor(args[i])), len(args))
             return (*args[:first], list(args[first:last]), *args[last:])
     return None
 
 
-def _hint(packet: str, schemas: Sequence[Schema], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def _hint(packet: str, overloads: Sequence[Overload], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """What to write instead, if the call would fit with its tensors in a list."""
-    for schema in schemas:
-        arguments = _listed(schema, args)
+    for overload in overloads:
+        arguments = _listed(overload, args)
         if arguments is not None:
             with contextlib.suppress(Exception):
-                Binder(schema, arguments, kwargs).bind()
+                Binder(overload, arguments, kwargs).bind()
                 return f"\nIt takes its tensors in a list: {packet}({_description(arguments, kwargs)})"
     return ""
 
@@ -356,24 +366,28 @@ def _description(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return ", ".join([*map(_describe, args), *(f"{name}={_describe(value)}" for name, value in kwargs.items())])
 
 
-def resolve(packet: str, schemas: Sequence[Schema], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
+def resolve(packet: str, overloads: Sequence[Overload], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
     """Bind the call to the first overload that it fits.
+
+    An overload that takes all tensors as tensors goes before one that takes a tensor without dimensions for a number,
+    in which it would lose its gradient.
 
     Raises TypeError in the words of PyTorch's parser: what is wrong with the argument if there is one overload, the
     list of signatures if there are several, and what to write if tensors should be in a list.
     """
     mismatches: list[Mismatch] = []
     packed = _packed(args)
-    for arguments in [args] if packed is None else [args, packed]:
-        for schema in schemas:
-            try:
-                return Binder(schema, arguments, kwargs).bind()
-            except Mismatch as mismatch:
-                mismatches.append(mismatch)
-    hint = _hint(packet, schemas, args, kwargs)
-    if len(schemas) == 1:
+    forms = [args] if packed is None else [args, packed]
+    ways = [True] if len(overloads) == 1 else [False, True]
+    for may_read, arguments, overload in itertools.product(ways, forms, overloads):
+        try:
+            return Binder(overload, arguments, kwargs, may_read).bind()
+        except Mismatch as mismatch:
+            mismatches.append(mismatch)
+    hint = _hint(packet, overloads, args, kwargs)
+    if len(overloads) == 1:
         raise TypeError(f"{mismatches[0]}{hint}")
-    expected = "\n".join(f" * {schema.text}" for schema in schemas)
+    expected = "\n".join(f" * {overload.schema.text}" for overload in overloads)
     raise TypeError(
         f"{packet}() received an invalid combination of arguments - got ({_description(args, kwargs)}), "
         f"but expected one of:\n{expected}{hint}"

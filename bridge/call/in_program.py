@@ -14,7 +14,8 @@ from bridge.call.arguments import Bound, TensorMark, resolve
 from bridge.call.torch_call import renamed, torch_call
 from bridge.op import dtypes
 from bridge.op.encoding import Slot
-from bridge.op.schema import Schema, label
+from bridge.op.overload import Overload
+from bridge.op.schema import label
 
 
 class TorchMark(TensorMark):
@@ -54,7 +55,7 @@ def inside() -> Iterator[None]:
         _threads.inside = before
 
 
-def bind(name: str, schemas: Sequence[Schema], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
+def bind(name: str, schemas: Sequence[Overload], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
     """The call with marks for its tensors.
 
     Raises:
@@ -75,15 +76,15 @@ def call(bound: Bound, tensors: list[torch.Tensor], device: str) -> Any:
     state = _state(bound)
     tensors = [tensor.detach() if i in state else tensor for i, tensor in enumerate(tensors)]
     try:
-        results = torch_call(bound.schema, bound.text, tensors, device)
+        results = torch_call(bound.overload, bound.text, tensors, device)
     except Exception as error:
-        raise renamed(error, bound.schema.name) from error
+        raise renamed(error, bound.overload.name) from error
     return _plain(results)
 
 
 def _state(bound: Bound) -> set[int]:
     """The tensors that are running statistics: the operator writes to them, and outside they have no gradient."""
-    in_text = [argument for argument in bound.schema.arguments if argument.base not in ("Device", "Generator")]
+    in_text = [argument for argument in bound.overload.schema.arguments if argument.base not in ("Device", "Generator")]
     pairs = zip(in_text, bound.text.values, strict=True)
     return {v.position for a, v in pairs if a.name in ("running_mean", "running_var") and isinstance(v, Slot)}
 

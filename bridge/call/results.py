@@ -6,13 +6,13 @@ import functools
 from typing import Any
 
 from bridge.op.encoding import Text
-from bridge.op.schema import Schema, schema
+from bridge.op.overload import Overload, overload
 
 
-def _given_length(op: Schema, text: Text, result: int) -> int | None:
+def _given_length(op: Overload, text: Text, result: int) -> int | None:
     """The length of a result that is a list, if it has the name of an argument: "grads_out" is the new "grads"."""
-    names = [argument.name for argument in op.arguments if argument.base not in ("Device", "Generator")]
-    name = (op.result_names[result] or "").removesuffix("_out")
+    names = [argument.name for argument in op.schema.arguments if argument.base not in ("Device", "Generator")]
+    name = (op.schema.result_names[result] or "").removesuffix("_out")
     return len(text.values[names.index(name)]) if name in names else None
 
 
@@ -20,17 +20,18 @@ def _given_length(op: Schema, text: Text, result: int) -> int | None:
 def places(name: str, text: Text, count: int) -> tuple[Any, ...]:
     """Where each result of the overload is among `count` flat ones: an int, (start, stop) for a list, or
     None for one left out."""
-    op = schema(name)
-    if op.output_mask is not None:
-        mask = text.values[op.output_mask]
+    op = overload(name)
+    if op.schema.output_mask is not None:
+        mask = text.values[op.schema.output_mask]
         return tuple(sum(mask[:i]) if wanted else None for i, wanted in enumerate(mask))
-    lists = [i for i, kind in enumerate(op.results) if kind == "List[Tensor]"]
+    lists = [i for i, kind in enumerate(op.schema.results) if kind == "List[Tensor]"]
     lengths = {i: _given_length(op, text, i) for i in lists}
     unknown = [i for i in lists if lengths[i] is None]
-    left = count - op.redraws - (len(op.results) - len(lists)) - sum(n for n in lengths.values() if n is not None)
+    known = sum(n for n in lengths.values() if n is not None)
+    left = count - op.redraws - (len(op.schema.results) - len(lists)) - known
     found: list[Any] = []
     position = 0
-    for i, kind in enumerate(op.results):
+    for i, kind in enumerate(op.schema.results):
         if kind == "List[Tensor]":
             given = lengths[i]
             length = left // len(unknown) if given is None else given

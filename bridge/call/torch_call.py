@@ -8,7 +8,8 @@ import torch
 
 from bridge.op import dtypes
 from bridge.op.encoding import Size, Slot, Text
-from bridge.op.schema import Schema, label
+from bridge.op.overload import Overload
+from bridge.op.schema import label
 
 
 def _torch_value(argument: Any, value: Any, tensors: list[torch.Tensor]) -> Any:
@@ -26,12 +27,12 @@ def _torch_value(argument: Any, value: Any, tensors: list[torch.Tensor]) -> Any:
     return value
 
 
-def torch_call(op: Schema, text: Text, tensors: list[torch.Tensor], device: str) -> Any:
+def torch_call(op: Overload, text: Text, tensors: list[torch.Tensor], device: str) -> Any:
     """Call the overload in PyTorch with the arguments of `text`; what lets a device be named is on `device`."""
     values = iter(text.values)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
-    for argument in op.arguments:
+    for argument in op.schema.arguments:
         if argument.base in ("Device", "Generator"):
             value = device if argument.base == "Device" else None
         else:

@@ -14,7 +14,7 @@ import torch
 
 from bridge.infer.trial import Spec
 from bridge.op.encoding import Slot, Text
-from bridge.op.schema import Schema
+from bridge.op.overload import Overload
 
 _DEPENDS = "the shape of its result depends on the data"
 
@@ -54,17 +54,17 @@ _RULES: dict[str, _Rule] = {
 }
 
 
-def always(op: Schema) -> bool:
+def always(op: Overload) -> bool:
     """Whether the results are tensors whose shapes depend on the data in every call."""
-    return op.is_aten and op.shim is None and op.gives_tensors
+    return op.schema.is_aten and not op.has_kernel and op.schema.gives_tensors
 
 
-def sometimes(op: Schema) -> bool:
+def sometimes(op: Overload) -> bool:
     """Whether that depends on the call."""
     return op.name in _RULES
 
 
-def reason(op: Schema, text: Text, inputs: Sequence[Spec]) -> str:
+def reason(op: Overload, text: Text, inputs: Sequence[Spec]) -> str:
     """Why the shapes of a call's results depend on the data; empty if they follow from what is given.
 
     Args:

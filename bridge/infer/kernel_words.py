@@ -9,7 +9,7 @@ from typing import Any
 
 from bridge.infer.trial import Spec, run
 from bridge.op.encoding import Text
-from bridge.op.schema import Schema
+from bridge.op.overload import Overload
 from bridge.op.table import Fact
 
 # A kernel is asked what is wrong with a call if the call has at most so many elements: in its tensors, and in a tensor
@@ -17,7 +17,7 @@ from bridge.op.table import Fact
 _MOST_ELEMENTS = 2**22
 
 
-def ask_kernel(op: Schema, text: Text, inputs: tuple[Spec, ...], real: str) -> tuple[Spec, ...]:
+def ask_kernel(op: Overload, text: Text, inputs: tuple[Spec, ...], real: str) -> tuple[Spec, ...]:
     """What the kernel says of a call that the meta kernel refuses.
 
     Many meta kernels are written in Python. Some stumble over what the kernel refuses in a sentence, some refuse in
@@ -28,7 +28,7 @@ def ask_kernel(op: Schema, text: Text, inputs: tuple[Spec, ...], real: str) -> t
     return found if real == "cpu" else run(op, text, inputs, real)
 
 
-def may_ask_kernel(op: Schema, text: Text, inputs: tuple[Spec, ...], error: Exception) -> bool:
+def may_ask_kernel(op: Overload, text: Text, inputs: tuple[Spec, ...], error: Exception) -> bool:
     """Whether the call is small, its shapes do not depend on data, and nothing in it is what kernels rely on without a
     check.
 
@@ -38,11 +38,11 @@ def may_ask_kernel(op: Schema, text: Text, inputs: tuple[Spec, ...], error: Exce
     """
     if "CPU" not in op.devices or "backward" in op.name or Fact.UNCHECKED in op.facts:
         return False
-    if op.packet.startswith("_") and isinstance(error, RuntimeError):
+    if op.schema.packet.startswith("_") and isinstance(error, RuntimeError):
         return False
     if "meta tensor" in str(error) or "on meta" in str(error):  # it needs data, and zeros would give any answer
         return False
-    given = [argument for argument in op.arguments if argument.base not in ("Device", "Generator")]
+    given = [argument for argument in op.schema.arguments if argument.base not in ("Device", "Generator")]
     values = text.values
     rank = max((len(shape) for shape, _ in inputs), default=0)
     for argument, value in zip(given, values, strict=True):

@@ -11,27 +11,27 @@ from bridge.infer.kernel_words import ask_kernel, has_no_data, may_ask_kernel
 from bridge.infer.trial import Refusal, Spec, run, run_packed_rnn
 from bridge.op import devices
 from bridge.op.encoding import Text
-from bridge.op.schema import Schema, schema
-from bridge.op.table import Fact
+from bridge.op.overload import Overload, overload
+from bridge.op.table import Device, Fact
 
 
 @functools.lru_cache(maxsize=65536)
-def infer(name: str, text: Text, device: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+def infer(name: str, text: Text, device: Device, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
     """Shape and dtype of each result of the overload, which runs on `device` ("CPU" or "GPU").
 
     Raises what PyTorch raises, with the operator's name in front.
     """
-    op = schema(name)
+    op = overload(name)
     with torch.no_grad():
         try:
-            if not op.is_aten:
+            if not op.schema.is_aten:
                 return run(op, text, inputs, "meta")
             return _infer_aten(op, text, inputs, devices.torch_name(device))
         except Exception as error:
             raise renamed(error, name) from None
 
 
-def _infer_aten(op: Schema, text: Text, inputs: tuple[Spec, ...], real: str) -> tuple[Spec, ...]:
+def _infer_aten(op: Overload, text: Text, inputs: tuple[Spec, ...], real: str) -> tuple[Spec, ...]:
     """What an ATen overload gives, on `real`, PyTorch's name of a device."""
     if Fact.READS_VALUES in op.facts:
         return run(op, text, inputs, real)
@@ -47,12 +47,12 @@ def _infer_aten(op: Schema, text: Text, inputs: tuple[Spec, ...], real: str) -> 
         if isinstance(error, Refusal) or not may_ask_kernel(op, text, inputs, error):
             raise
         return ask_kernel(op, text, inputs, real)
-    public = "backward" not in op.name and not op.packet.startswith("_")  # others check too little to be tried
+    public = "backward" not in op.name and not op.schema.packet.startswith("_")  # others check too little to be tried
     if _is_wrong_on_meta(op, inputs) or (public and has_no_data(inputs, found)):
         return run(op, text, inputs, real)
     return found
 
 
-def _is_wrong_on_meta(op: Schema, inputs: tuple[Spec, ...]) -> bool:
+def _is_wrong_on_meta(op: Overload, inputs: tuple[Spec, ...]) -> bool:
     mixed = len({dtype for _, dtype in inputs}) > 1
     return Fact.WRONG_ON_META in op.facts or (mixed and Fact.WRONG_ON_META_IF_MIXED in op.facts)

@@ -13,15 +13,16 @@ from bridge.infer.shapes import common
 from bridge.infer.trial import Spec, results_of
 from bridge.op import devices
 from bridge.op.encoding import Text
-from bridge.op.schema import Schema, schema
+from bridge.op.overload import Overload, overload
+from bridge.op.table import Device
 
 
 @functools.lru_cache(maxsize=4096)
-def infer_on_data(name: str, text: Text, device: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+def infer_on_data(name: str, text: Text, device: Device, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
     """Shape and dtype of each result, with -1 for a dimension that depends on the data; as `infer` (meta.py)."""
     with torch.no_grad():
         try:
-            return _run_on_data(schema(name), text, inputs, devices.torch_name(device))
+            return _run_on_data(overload(name), text, inputs, devices.torch_name(device))
         except Exception as error:
             raise renamed(error, name) from None
 
@@ -41,7 +42,7 @@ def _below(size: int) -> _Data:
     return lambda numbers: numbers < size
 
 
-def _run_on_data(op: Schema, text: Text, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
+def _run_on_data(op: Overload, text: Text, inputs: tuple[Spec, ...], device: str) -> tuple[Spec, ...]:
     """What results have in common whose shapes depend on the data; the rest is unknown."""
     if op.name == "_reshape_from_tensor":
         return (((-1,) * inputs[1][0][0], inputs[0][1]),)

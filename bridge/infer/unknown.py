@@ -15,14 +15,15 @@ from bridge.infer.shapes import STAND_INS, common, filled
 from bridge.infer.trial import Spec, run
 from bridge.op import devices
 from bridge.op.encoding import Text
-from bridge.op.schema import label, schema
-from bridge.op.table import Fact
+from bridge.op.overload import overload
+from bridge.op.schema import label
+from bridge.op.table import Device, Fact
 
 Infer = Callable[[str, Text, str, tuple[Spec, ...]], tuple[Spec, ...]]
 
 
 def infer_unknown(
-    name: str, text: Text, device: str, inputs: tuple[Spec, ...], infer: Infer = infer
+    name: str, text: Text, device: Device, inputs: tuple[Spec, ...], infer: Infer = infer
 ) -> tuple[Spec, ...]:
     """Shape and dtype of each result, where dimensions may be unknown (-1) and so may the rank (a single -2).
 
@@ -51,13 +52,13 @@ def infer_unknown(
 
 
 def _infer_filled(
-    infer: Infer, name: str, text: Text, device: str, inputs: tuple[Spec, ...], unknown: int
+    infer: Infer, name: str, text: Text, device: Device, inputs: tuple[Spec, ...], unknown: int
 ) -> tuple[Spec, ...]:
     return infer(name, text, device, tuple((filled(shape, unknown), dtype) for shape, dtype in inputs))
 
 
 def _infer_ranks(
-    infer: Infer, name: str, text: Text, device: str, inputs: tuple[Spec, ...], refusal: Exception
+    infer: Infer, name: str, text: Text, device: Device, inputs: tuple[Spec, ...], refusal: Exception
 ) -> tuple[Spec, ...]:
     """The results without their sizes, where an unknown dimension has to be 1, or as long as a known one."""
     for size in sorted({1, *(size for shape, _ in inputs for size in shape if size > 0)}):
@@ -73,7 +74,7 @@ def _infer_with_lengths(
     infer: Infer,
     name: str,
     text: Text,
-    device: str,
+    device: Device,
     inputs: tuple[Spec, ...],
 ) -> tuple[Spec, ...]:
     """The results where arguments are sizes that only the run tells.
@@ -100,7 +101,7 @@ def _infer_with_lengths(
             found += tried
     if found:
         return functools.reduce(common, found)
-    op = schema(name)
+    op = overload(name)
     if Fact.SHAPED_BY_ARGUMENT in op.facts:
         sizes = next(value for value in text.values if isinstance(value, list))
         return ((tuple(size if isinstance(size, int) else -1 for size in sizes), inputs[0][1]),)
@@ -108,7 +109,7 @@ def _infer_with_lengths(
 
 
 def _infer_with_any_rank(
-    infer: Infer, name: str, text: Text, device: str, inputs: tuple[Spec, ...]
+    infer: Infer, name: str, text: Text, device: Device, inputs: tuple[Spec, ...]
 ) -> tuple[Spec, ...]:
     for rank in (4, 3, 2, 5, 1):
         tried = tuple(((-1,) * rank if -2 in shape else shape, dtype) for shape, dtype in inputs)
@@ -120,7 +121,7 @@ def _infer_with_any_rank(
 
 
 @functools.lru_cache(maxsize=4096)
-def check_dtypes(name: str, text: Text, device: str, inputs: tuple[Spec, ...]) -> None:
+def check_dtypes(name: str, text: Text, device: Device, inputs: tuple[Spec, ...]) -> None:
     """Raise RuntimeError if the kernel refuses these dtypes: floating ones that differ, which meta functions let pass.
 
     For graph mode, where the kernel itself would say so when the graph runs.
@@ -128,7 +129,7 @@ def check_dtypes(name: str, text: Text, device: str, inputs: tuple[Spec, ...]) -
     floating = {dtype for _, dtype in inputs if dtype.is_floating_point}
     if len(floating) < 2:
         return
-    op = schema(name)
+    op = overload(name)
     if not op.dispatched or any(-2 in shape for shape, _ in inputs):
         return
     stand_ins = tuple((filled(shape, STAND_INS[0]), dtype) for shape, dtype in inputs)

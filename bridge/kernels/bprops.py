@@ -17,8 +17,9 @@ from bridge.kernels.declaration import Declaration
 from bridge.kernels.gradient_checks import check_gradients, is_floating, no_gradient, tensor_names
 from bridge.op import dtypes
 from bridge.op.encoding import Slot, Text, text_of
-from bridge.op.schema import GradientKind, Schema, declare, is_declared, parts
-from bridge.op.table import SHARED
+from bridge.op.overload import GradientKind, Overload, declare, is_declared
+from bridge.op.schema import parsed
+from bridge.op.table import SHARED, Device
 from bridge.primitive.aten import ATen
 from bridge.primitive.differentiate import listed
 from bridge.primitive.graph_calls import Call, PlannedBprop, graph_call
@@ -66,23 +67,17 @@ class Bprop(PlannedBprop):
         return Call(primitive, [tensor])
 
 
-class _Refusal(Schema):
+class _Refusal(Overload):
     """Gives no tensor like the one that it takes, but an error, when it runs (ms_ext/refusal.cpp)."""
 
-    def __init__(self, name: str) -> None:
-        raw = torch._C.parse_schema("refuse(Tensor x, str why) -> Tensor")
-        super().__init__(
-            name,
-            str(raw),
-            *parts(raw),
-            lambda x, why: torch.empty_like(x),
-            "refuse",
-            GradientKind.NONE,
-            devices=["CPU"],
-            dispatched=False,
-        )
+    dispatched = False
+    has_kernel = True
 
-    def function(self, device: str) -> str:
+    def __init__(self, name: str) -> None:
+        schema = parsed(name, torch._C.parse_schema("refuse(Tensor x, str why) -> Tensor"))
+        super().__init__(schema, lambda x, why: torch.empty_like(x), ["CPU"], GradientKind.NONE)
+
+    def function(self, device: Device) -> str:
         return f"{SHARED[device]}:aten_refuse"
 
 

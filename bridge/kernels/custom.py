@@ -22,10 +22,12 @@ from bridge.kernels.objects import Unit
 from bridge.kernels.shims import Function
 from bridge.kernels.sources import KernelLibrary
 from bridge.op.encoding import Text
-from bridge.op.schema import GradientKind, Schema
+from bridge.op.overload import GradientKind, Overload
+from bridge.op.schema import Schema
+from bridge.op.table import Device
 
 
-class Custom(Schema):
+class Custom(Overload):
     """A kernel from sources.
 
     Args:
@@ -37,6 +39,9 @@ class Custom(Schema):
         gradient: a parsed line, a Python function, or None.
         relatives: the kernels that the line calls, by the names that it has for them.
     """
+
+    dispatched = False
+    eager_because = "it has no results=, so its shapes follow from its data"
 
     def __init__(
         self,
@@ -50,17 +55,12 @@ class Custom(Schema):
     ) -> None:
         meta = inference(declaration, results)
         super().__init__(
-            name,
-            declaration.text,
-            declaration.arguments,
-            declaration.result_types,
+            Schema(name, declaration.text, declaration.arguments, tuple(declaration.result_types)),
             meta or self._run_on_torch,
-            declaration.name if meta else None,
+            library.devices,
             GradientKind.NONE if gradient is None else GradientKind.FORMULA,
-            devices=library.devices,
-            eager_because="" if meta else "it has no results=, so its shapes follow from its data",
-            dispatched=False,
         )
+        self._tells_shapes = meta is not None
         self.declaration = declaration
         self.library = library
         self._function = function
@@ -68,7 +68,7 @@ class Custom(Schema):
         self.relatives = relatives
         self._functions = [function, *(relative._function for relative in relatives.values())]
 
-    def build(self, device: str) -> pathlib.Path:
+    def build(self, device: Device) -> pathlib.Path:
         """Compile and load for one of MindSpore's devices now; returns the library."""
         return self.library.path(device, self._functions)
 
@@ -77,7 +77,11 @@ class Custom(Schema):
         "CUDA"."""
         return self.library.variant(device).shim_units(self._functions)[0]
 
-    def function(self, device: str) -> str:
+    @property
+    def has_kernel(self) -> bool:
+        return self._tells_shapes
+
+    def function(self, device: Device) -> str:
         return f"{self.library.path(device, self._functions)}:{shims.symbol(self._function)}"
 
     def attributes(self, text: Text) -> dict[str, Any]:
@@ -98,7 +102,7 @@ class Custom(Schema):
     def takes_variables(self) -> bool:
         return True  # `backward_schema` declares the functions that a line calls
 
-    def bprop(self, text: Text, device: str) -> Any:
+    def bprop(self, text: Text, device: Device) -> Any:
         if self._gradient is None:
             return NoGradient(self.name, text, self.declaration)
         if isinstance(self._gradient, Line):
@@ -119,17 +123,19 @@ class Custom(Schema):
             raise error if isinstance(error, KernelError) else renamed(error, self.name) from None
 
     def _run_on_torch(self, *args: Any, **kwargs: Any) -> Any:
-        bound = resolve(self.packet, [self], [marked(a) for a in args], {k: marked(v) for k, v in kwargs.items()})
+        bound = resolve(
+            self.schema.packet, [self], [marked(a) for a in args], {k: marked(v) for k, v in kwargs.items()}
+        )
         tensors = [mark.tensor for mark in bound.tensors]
         on = tensors[0].device if tensors else torch.device("cpu")
-        device = "GPU" if on.type == "cuda" else "CPU"
+        device: Device = "GPU" if on.type == "cuda" else "CPU"
         written = self._written_on_torch(bound, tensors, device)
         path = self.library.path(device, self._functions)
         entry = loading.load(path, self.name)[f"{shims.symbol(self._function)}Run"]
         found = native.run(entry, bound.text, tensors, written, returns=bool(self.declaration.returns))
-        return found[0] if self.results == ["Tensor"] else tuple(found)
+        return found[0] if self.schema.results == ("Tensor",) else tuple(found)
 
-    def _written_on_torch(self, bound: Bound, tensors: list[torch.Tensor], device: str) -> list[torch.Tensor]:
+    def _written_on_torch(self, bound: Bound, tensors: list[torch.Tensor], device: Device) -> list[torch.Tensor]:
         """Memory for the results that the function writes to."""
         declaration = self.declaration
         written = declaration.outputs[: declaration.written]

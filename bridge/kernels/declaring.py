@@ -15,7 +15,7 @@ from bridge.kernels.kernel_operator import KernelOperator
 from bridge.kernels.shims import Function
 from bridge.kernels.sources import Sources, kernel_library, paths
 from bridge.kernels.toolchain import Flags
-from bridge.op.schema import declare, unused_name
+from bridge.op.overload import declare, unused_name
 
 
 def _functions(

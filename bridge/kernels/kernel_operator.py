@@ -9,7 +9,7 @@ from typing import Any
 from bridge.kernels.custom import Custom
 from bridge.kernels.objects import suffix
 from bridge.op import devices
-from bridge.op.schema import schema
+from bridge.op.overload import overload
 from bridge.operator import Operator
 
 
@@ -56,6 +56,6 @@ class KernelOperator(Operator):
 
 def _declared_here(name: str) -> KernelOperator:
     """The operator of that name, where a pickle asks for it."""
-    op = schema(name)
+    op = overload(name)
     assert isinstance(op, Custom)
     return KernelOperator(op)

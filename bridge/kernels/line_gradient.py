@@ -16,7 +16,9 @@ from bridge.kernels.gradient_checks import check_gradients, is_floating, missing
 from bridge.kernels.gradient_line import Entry, Line, Reference
 from bridge.op import dtypes
 from bridge.op.encoding import Slot, Text
-from bridge.op.schema import label, schema
+from bridge.op.overload import overload
+from bridge.op.schema import label
+from bridge.op.table import Device
 from bridge.primitive.aten import ATen
 from bridge.primitive.graph_calls import Call, Computed, Item
 from bridge.primitive.kernel import graph_primitive, launch
@@ -50,7 +52,7 @@ class LineGradient(Bprop):
         functions: for the name of a function of the line, the full names of the operators that it may be.
     """
 
-    def __init__(self, name: str, text: Text, device: str, declaration: Declaration, line: Line,
+    def __init__(self, name: str, text: Text, device: Device, declaration: Declaration, line: Line,
                  functions: Callable[[str], Sequence[str]]) -> None:  # fmt: skip
         super().__init__(name, text, declaration)
         self.device = device
@@ -117,7 +119,7 @@ class LineGradient(Bprop):
 
     def _called(self, step: Step, tensors: list[Any]) -> list[Any]:
         """The results of a step in a graph."""
-        op = schema(step.name)
+        op = overload(step.name)
         specs = tuple((tuple(x.shape), dtypes.to_torch(x.dtype)) for x in tensors)
         results = infer_unknown(op.name, step.text, self.device, specs)
         types = dtypes.names(x.dtype for x in tensors)
@@ -141,12 +143,12 @@ class LineGradient(Bprop):
         named = {r.keyword: self._value(r, shapes) for r in entry.references if r.keyword}
         names = self.functions(entry.function)
         used = {r.value for r in entry.references if r.kind == "argument"}
-        if schema(names[0]).takes_variables:
+        if overload(names[0]).takes_variables:
             passed += [_placed(self.values[variable]) for variable in entry.variables if variable not in used]
-        bound: Bound = resolve(label(names[0]), [schema(name) for name in names], passed, named)
+        bound: Bound = resolve(label(names[0]), [overload(name) for name in names], passed, named)
         targets = [self.values[variable] for variable in entry.variables]
         return Step(
-            bound.schema.name, bound.text, tuple(tensor.place for tensor in bound.tensors),
+            bound.overload.name, bound.text, tuple(tensor.place for tensor in bound.tensors),
             tuple(value.position if isinstance(value, Slot) else None for value in targets),
         )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,8 +18,9 @@ from bridge.kernels.inference import Results, inference
 from bridge.kernels.line_gradient import LineGradient
 from bridge.kernels.sources import DEVICES
 from bridge.op.encoding import Text
-from bridge.op.schema import GradientKind, Schema, parts
-from bridge.op.table import SHARED
+from bridge.op.overload import GradientKind, Overload
+from bridge.op.schema import Schema, parsed
+from bridge.op.table import SHARED, Device
 from bridge.primitive.level import Level
 from bridge.primitive.level import parse as parse_level
 
@@ -32,7 +34,7 @@ def cannot_tell_shapes(error: Exception) -> bool:
     return any(words in str(error) for words in _NO_SHAPES)
 
 
-class Registered(Schema):
+class Registered(Overload):
     """An operator that somebody registered with PyTorch.
 
     Its kernel is `ms_ext/gradient.cpp` at level 0, a call through PyTorch's dispatcher. Arguments that it writes to are
@@ -47,6 +49,10 @@ class Registered(Schema):
 
     Raises ValueError if arguments have types that MindSpore has not, or `results` or `gradient` do not fit.
     """
+
+    eager_because = (
+        "nothing tells the shapes of its results: give results=, or a meta function by torch.library.register_fake"
+    )
 
     def __init__(
         self,
@@ -64,42 +70,39 @@ class Registered(Schema):
         differentiated = GradientKind.COMPOSITE if has_autograd else GradientKind.NONE
         written = [a.name for a in raw.arguments if _is_written(a)]
         returned = [r for r in raw.returns if not _is_written(r)]
-        super().__init__(
-            name,
-            str(raw),
-            parts(raw)[0],
-            ["Tensor"] * len(written) + [str(r.type) for r in returned],
-            torch_op,
-            None,
-            differentiated if gradient is None else GradientKind.FORMULA,
-            devices=[name for name, key in DEVICES.items() if has_kernel(torch_op, key, *_COMPOSITES)],
-            result_names=written + [r.name for r in returned],
-            eager_because="nothing tells the shapes of its results: give results=, or a meta function by "
-            "torch.library.register_fake",
+        schema = dataclasses.replace(
+            parsed(name, raw),
+            results=("Tensor",) * len(written) + tuple(str(r.type) for r in returned),
+            result_names=(*written, *(r.name for r in returned)),
         )
-        _check_types(self, raw)
+        _check_types(schema, raw)
         outputs = [Output(one, "in_out", None) for one in written]
         outputs += [Output(r.name or f"result{i}", "returned", None) for i, r in enumerate(returned, len(written))]
         self.declaration = Declaration(
-            self.text, self.packet, tuple(self.arguments), (), tuple(outputs), tuple(str(r.type) for r in returned)
+            schema.text, schema.packet, schema.arguments, (), tuple(outputs), tuple(str(r.type) for r in returned)
         )
         self._is_told = results is not None or not self.declaration.told  # all results are like what is written to
         told = inference(self.declaration, results) if self._is_told else None
-        self.torch_op = told or _functional(torch_op)
+        super().__init__(
+            schema,
+            told or _functional(torch_op),
+            [device for device, key in DEVICES.items() if has_kernel(torch_op, key, *_COMPOSITES)],
+            differentiated if gradient is None else GradientKind.FORMULA,
+        )
         self._functions = functions
         self._gradient = gradient
         self._line: Line | None = None
-        self.look_for_meta_function()
-        if gradient is not None and self.shim is None:
+        if gradient is not None and not self.has_kernel:
             raise ValueError(f"{name} needs results= or a meta function for gradient=")
         if isinstance(gradient, str):
             self._line = gradient_line.parse(gradient, self.declaration)
 
-    def look_for_meta_function(self) -> None:
-        """See whether something tells the shapes of the results, which may have been registered since."""
-        self.shim = "gradient" if self._is_told or _tells_shapes(self._overload) else None
+    @property
+    def has_kernel(self) -> bool:
+        """Whether something tells the shapes of the results. A meta function may be registered at any time."""
+        return self._is_told or _tells_shapes(self._overload)
 
-    def function(self, device: str) -> str:
+    def function(self, device: Device) -> str:
         return f"{SHARED[device]}:aten_gradient"
 
     @property
@@ -116,7 +119,7 @@ class Registered(Schema):
     def operator_text(self, kernel_text: str) -> str:
         return parse_level(kernel_text).text
 
-    def bprop(self, text: Text, device: str) -> Any:
+    def bprop(self, text: Text, device: Device) -> Any:
         if self._line is not None:
             return LineGradient(self.name, text, device, self.declaration, self._line, self._functions)
         if callable(self._gradient):
@@ -133,15 +136,17 @@ def _is_written(item: Any) -> bool:
     return item.alias_info is not None and item.alias_info.is_write
 
 
-def _check_types(op: Schema, raw: Any) -> None:
-    for parsed, item in zip(op.arguments, raw.arguments, strict=True):
-        if parsed.base not in CONVERTIBLE:
+def _check_types(schema: Schema, raw: Any) -> None:
+    for argument, item in zip(schema.arguments, raw.arguments, strict=True):
+        if argument.base not in CONVERTIBLE:
             raise ValueError(
-                f"{op.name} has an argument {parsed.name!r} of the type {item.type}, which a kernel cannot be given: "
-                "register an operator that takes tensors, lists and numbers"
+                f"{schema.name} has an argument {argument.name!r} of the type {item.type}, which a kernel cannot be "
+                "given: register an operator that takes tensors, lists and numbers"
             )
         if _is_written(item) and str(item.type) != "Tensor":
-            raise ValueError(f"{op.name} writes to {parsed.name!r}, which has to be a Tensor for that, not {item.type}")
+            raise ValueError(
+                f"{schema.name} writes to {argument.name!r}, which has to be a Tensor for that, not {item.type}"
+            )
 
 
 def _tells_shapes(torch_op: Any) -> bool:

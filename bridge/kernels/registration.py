@@ -11,10 +11,10 @@ from bridge.kernels.bprops import GradientDeclaration
 from bridge.kernels.gradient_line import aten_names
 from bridge.kernels.inference import Results
 from bridge.kernels.registered import Registered, cannot_tell_shapes
-from bridge.kernels.sources import DEVICES, Sources, device_library, paths
+from bridge.kernels.sources import Sources, device_library, paths
 from bridge.kernels.toolchain import Flags
 from bridge.op import devices
-from bridge.op.schema import declare, unused_name
+from bridge.op.overload import declare, unused_name
 from bridge.operator import Operator
 from bridge.primitive import in_pytorch
 
@@ -37,7 +37,7 @@ def load_registration(name: str, sources: Sources, cuda: Sources, flags: dict[st
     not replace operators.
     """
     for_cuda = paths(cuda)
-    device = DEVICES.get(devices.target(), "CPU")
+    device = "CUDA" if devices.target() == "GPU" else "CPU"
     files = paths(sources) + (for_cuda if device == "CUDA" else ())
     if files:
         device_library(device, files, flags[device], elsewhere=device == "CPU" and bool(for_cuda)).load(name)
@@ -97,18 +97,16 @@ class RegisteredOperator(Operator):
     """An operator registered with PyTorch, as a MindSpore operator."""
 
     def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[Any]) -> Any:
-        self._look_for_meta_functions()
         try:
             return super()._call_unplanned(args, kwargs, key, tensors)
         except RuntimeError as error:
             if not cannot_tell_shapes(error):
                 raise
         self._plans.clear()
-        bound = resolve(self.name, self.schemas, args, kwargs)
-        return in_pytorch.call(bound, devices.place(bound.schema, self.wants_cpu))
+        bound = resolve(self.name, self.overloads, args, kwargs)
+        return in_pytorch.call(bound, devices.place(bound.overload, self.wants_cpu))
 
     def plan_in_graph(self, *args: Any, **kwargs: Any) -> Any:
-        self._look_for_meta_functions()
         try:
             return super().plan_in_graph(*args, **kwargs)
         except RuntimeError as error:
@@ -117,8 +115,3 @@ class RegisteredOperator(Operator):
             raise RuntimeError(
                 f"{self.name} works in PyNative mode only, unless results= tells its shapes: {error}"
             ) from None
-
-    def _look_for_meta_functions(self) -> None:
-        for op in self.schemas:
-            assert isinstance(op, Registered)
-            op.look_for_meta_function()

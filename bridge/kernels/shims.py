@@ -49,8 +49,9 @@ class Function:
 
     @property
     def identifier(self) -> str:
-        """What C++ calls what is made for it."""
-        return self.declaration.function.replace("::", "__")
+        """What C++ calls what is made for it. That of an AOT kernel is the function itself."""
+        own_gradient = "_of_gradient" if self.like and self.form == "extension" else ""
+        return self.declaration.function.replace("::", "__") + own_gradient
 
 
 def _without_brackets(expression: str) -> str:

@@ -16,11 +16,12 @@ from bridge.kernels.objects import Settings, Unit
 from bridge.kernels.shims import Function
 from bridge.kernels.toolchain import Flags
 from bridge.op import devices
+from bridge.op.table import Device
 
 Sources = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 # MindSpore's name of a device -> PyTorch's.
-DEVICES = {"CPU": "CPU", "GPU": "CUDA"}
+DEVICES: dict[Device, str] = {"CPU": "CPU", "GPU": "CUDA"}
 
 
 def paths(sources: Sources) -> tuple[pathlib.Path, ...]:
@@ -119,7 +120,7 @@ class DeviceLibrary:
         """What goes into one library: all that is not in one yet, but only one of several with the same symbol."""
         waiting = [function for function in self.declared if function not in self._paths]
         by_symbol = {shims.symbol(function): function for function in reversed(waiting)}
-        by_symbol |= {shims.symbol(function): function for function in needed if function not in self._paths}
+        by_symbol |= {shims.symbol(function): function for function in reversed(needed) if function not in self._paths}
         return list(by_symbol.values())
 
     def recipe(self, functions: Sequence[Function]) -> Recipe:
@@ -196,7 +197,7 @@ class KernelLibrary:
         self._variants = variants
 
     @property
-    def devices(self) -> list[str]:
+    def devices(self) -> list[Device]:
         """MindSpore's names of the devices that there are sources for."""
         return [name for name, device in DEVICES.items() if device in self._variants]
 
@@ -213,7 +214,7 @@ class KernelLibrary:
             raise KernelError(f"{name} has no sources for the {device}: give them in {argument}=")
         return self._variants[device]
 
-    def path(self, target: str, functions: Sequence[Function]) -> pathlib.Path:
+    def path(self, target: Device, functions: Sequence[Function]) -> pathlib.Path:
         """The library with the first function's shim for one of MindSpore's devices (see DeviceLibrary.path)."""
         return self.variant(DEVICES[target]).path(functions)
 

@@ -167,11 +167,9 @@ _MISSING = object()
 
 
 def _restored(module: torch.nn.Module, names: list[str]) -> Layer:
-    """The layer of a module, whose Parameters have these names."""
-    layer = Layer.of(module)
-    for parameter, name in zip(layer._params.values(), names, strict=True):
-        parameter.name = name
-    return layer
+    restored = Layer.of(module)
+    restored._name(names)
+    return restored
 
 
 class _Uninitialised(_mindspore.CompiledAsMethod):

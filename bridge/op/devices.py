@@ -9,8 +9,9 @@ import pathlib
 import mindspore as ms
 import torch
 
-from bridge.op.schema import Schema, label
-from bridge.op.table import SHARED, SHIMS
+from bridge.op.overload import Overload
+from bridge.op.schema import label
+from bridge.op.table import SHARED, SHIMS, Device
 
 LIBRARIES = pathlib.Path(__file__).parent.parent / "lib"
 
@@ -41,19 +42,31 @@ def target() -> str:
     return ms.get_context("device_target")
 
 
+def own_kernels() -> Device:
+    """MindSpore's device, which the bridge has to have kernels for.
+
+    Raises:
+        RuntimeError: it has none.
+    """
+    device = target()
+    if device in SHIMS:
+        return device
+    raise RuntimeError(f"the bridge has kernels for a CPU and a GPU, and not for MindSpore's device, {device}")
+
+
 def torch_name(device: str) -> str:
     """PyTorch's name of MindSpore's device, "CPU" or "GPU", as in "cuda:0"."""
     return f"cuda:{ms.get_context('device_id')}" if device == "GPU" else "cpu"
 
 
-def place(op: Schema, on_cpu: bool = False) -> str:
+def place(op: Overload, on_cpu: bool = False) -> Device:
     """The device whose kernel a call of the overload runs: "GPU" or "CPU".
 
     Raises:
         RuntimeError: the overload has no kernel for it.
     """
     # A draw whose shape depends on data is differentiated by the state that its generator had on the host.
-    on_host = on_cpu or (op.random and op.shim is None and any("Tensor" in result for result in op.results))
+    on_host = on_cpu or (op.random and not op.has_kernel and any("Tensor" in result for result in op.schema.results))
     on_gpu = target() == "GPU" and not on_host
     if on_gpu and "GPU" in op.devices and has_cuda_set():
         return "GPU"

@@ -1,19 +1,10 @@
-"""What the bridge knows of each overload: ATen's schema, and the table that the generator wrote."""
+"""What a call of an operator takes and gives."""
 
 from __future__ import annotations
 
-import enum
-import functools
-import itertools
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import torch
-
-from bridge.op.encoding import Text
-from bridge.op.table import SHIMS, Fact, facts, table
 
 
 @dataclass(frozen=True)
@@ -75,80 +66,23 @@ def argument(raw: Any) -> Argument:
     )
 
 
-def parts(raw: Any) -> tuple[list[Argument], list[str]]:
-    """The arguments, and the types of the results, of a schema that PyTorch has parsed."""
-    return [argument(each) for each in raw.arguments], [str(result.type) for result in raw.returns]
-
-
-class GradientKind(enum.Enum):
-    """How PyTorch differentiates an operator (aten_ops/model.py)."""
-
-    FORMULA = "formula"
-    """By a formula of its own."""
-    COMPOSITE = "composite"
-    """Through its parts."""
-    CONSTANT = "constant"
-    """Not at all: its results are constants to autograd."""
-    NONE = "none"
-    """Not at all."""
-
-
+@dataclass(frozen=True)
 class Schema:
-    """One operator that the bridge can call: an ATen overload, or one of a class derived from this in bridge/kernels.
+    """What one operator, or one overload of it, takes and gives."""
 
-    Nothing in that of an ATen overload changes once it is made.
+    name: str
+    """The full name: of an ATen overload as in "add.Tensor", else with a namespace as in "ns::name.overload"."""
+    text: str
+    """The line as in native_functions.yaml, for documentation and messages."""
+    arguments: tuple[Argument, ...]
+    results: tuple[str, ...]
+    """The type of each result: "Tensor", "List[Tensor]", ..."""
+    result_names: tuple[str | None, ...] = ()
 
-    Args:
-        name: the full name: of an ATen overload as in "add.Tensor", else with a namespace as in "ns::name.overload".
-        text: the schema, for documentation and messages.
-        arguments, results, result_names: what it takes, and the type and name of each result.
-        torch_op: what computes the operator on PyTorch's tensors; on `meta` tensors it gives the results' shapes.
-        shim: the name of its kernel in the library; None if it always runs in Python (bridge/primitive/in_pytorch.py).
-        gradient: how PyTorch differentiates it.
-        devices: those that there are kernels for: "CPU", "GPU".
-        gradient_reason: if PyTorch cannot differentiate it: why.
-        eager_because: if there is no shim and the schema does not say why: why.
-        dispatched: whether PyTorch's dispatcher knows it.
-        random: whether it draws from PyTorch's generator.
-        facts: what PyTorch does not tell of it.
-        backward: of the backward shim, if there is one, whether it uses the results, and which results autograd tracks.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        text: str,
-        arguments: Sequence[Argument],
-        results: Sequence[str],
-        torch_op: Any,
-        shim: str | None,
-        gradient: GradientKind,
-        *,
-        devices: Sequence[str],
-        result_names: Sequence[str | None] = (),
-        gradient_reason: str = "",
-        eager_because: str = "",
-        dispatched: bool = True,
-        random: bool = False,
-        facts: frozenset[Fact] = frozenset(),
-        backward: dict[str, Any] | None = None,
-    ) -> None:
-        self.name = name
-        self.packet, _, _ = name.partition(".")
-        self.text = text
-        self.arguments = list(arguments)
-        self.results = list(results)
-        self.result_names = list(result_names)
-        self.torch_op = torch_op
-        self.shim = shim
-        self.gradient = gradient
-        self.devices = list(devices)
-        self.gradient_reason = gradient_reason
-        self.eager_because = eager_because
-        self.dispatched = dispatched
-        self.random = random
-        self.facts = facts
-        self.backward = backward
+    @property
+    def packet(self) -> str:
+        """The name without the overload's."""
+        return self.name.partition(".")[0]
 
     @property
     def is_aten(self) -> bool:
@@ -159,25 +93,9 @@ class Schema:
         return [a for a in self.arguments if not a.keyword_only]
 
     @property
-    def differentiable(self) -> bool:
-        return self.gradient in (GradientKind.FORMULA, GradientKind.COMPOSITE)
-
-    @property
     def gives_tensors(self) -> bool:
         """Whether its results are tensors and lists of tensors, and nothing else."""
         return bool(self.results) and set(self.results) <= {"Tensor", "List[Tensor]"}
-
-    @property
-    def redraws(self) -> bool:
-        """Whether the gradient has to draw again what the call drew: the kernel then also gives the generator's
-        state."""
-        return self.random and self.differentiable and self.shim is not None
-
-    @property
-    def nested(self) -> bool:
-        """Whether a primitive's flat results have to be brought into another form (bridge/call/results.py)."""
-        lists = "List[Tensor]" in self.results and len(self.results) > 1
-        return self.redraws or lists or self.output_mask is not None or Fact.LEAVES_OUT_RESULTS in self.facts
 
     @property
     def output_mask(self) -> int | None:
@@ -187,100 +105,18 @@ class Schema:
                 return i
         return None
 
-    # What bridge/primitive/kernel.py asks for. Kernels that are not ATen's answer otherwise.
 
-    def function(self, device: str) -> str:
-        """Where the kernel for one of `devices` is, as "library.so:symbol"."""
-        return f"{SHIMS[device]}:aten_{self.shim}"
-
-    @property
-    def single(self) -> bool:
-        """Whether the kernel has one tensor as its result rather than a tuple."""
-        return self.results == ["Tensor"] and not self.redraws
-
-    def kernel_text(self, text: Text) -> str:
-        """The argument text that the kernel reads, for that of the operator."""
-        return text
-
-    def operator_text(self, kernel_text: str) -> str:
-        """The reverse of `kernel_text`."""
-        return kernel_text
-
-    def attributes(self, text: Text) -> dict[str, Any]:
-        """More attributes of the primitive."""
-        return {}
-
-    @property
-    def reads_attributes(self) -> bool:
-        """Whether the kernel may ask MindSpore for more than `attributes`."""
-        return False
-
-    @property
-    def takes_variables(self) -> bool:
-        """Whether a gradient line that calls the kernel also passes the arguments that it gives the gradients of."""
-        return False
-
-    def bprop(self, text: Text, device: str) -> Any:
-        """What differentiates the kernel, called with inputs, results and their gradients; None: as ATen's are."""
-        return None
+def parsed(name: str, raw: Any) -> Schema:
+    """The schema, under this name, that PyTorch has parsed."""
+    return Schema(
+        name,
+        str(raw),
+        tuple(map(argument, raw.arguments)),
+        tuple(str(result.type) for result in raw.returns),
+        tuple(result.name for result in raw.returns),
+    )
 
 
 def label(name: str) -> str:
     """What errors call an operator."""
     return name if "::" in name else f"aten.{name}"
-
-
-def no_gradient(op: Schema) -> RuntimeError:
-    """The error where a call that PyTorch cannot differentiate is differentiated."""
-    return RuntimeError(f"{label(op.name)} has no gradient: {op.gradient_reason or 'declare one with gradient='}")
-
-
-_declared: dict[str, Schema] = {}
-
-
-def declare(op: Schema) -> None:
-    """Make an operator that is not ATen's known by its name."""
-    _declared[op.name] = op
-
-
-def is_declared(name: str) -> bool:
-    return name in _declared
-
-
-def unused_name(name: str) -> str:
-    """The name itself, or with a number that makes it another: "custom::f#2"."""
-    numbered = (f"{name}#{count}" for count in itertools.count(2))
-    return name if not is_declared(name) else next(other for other in numbered if not is_declared(other))
-
-
-@functools.cache
-def _aten(name: str) -> Schema:
-    row = table()[name]
-    packet, _, overload = name.partition(".")
-    torch_op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-    return Schema(
-        name,
-        row["schema"],
-        *parts(torch_op._schema),
-        torch_op,
-        row["shim"],
-        GradientKind(row["gradient"]),
-        devices=row["devices"],
-        result_names=[result.name for result in torch_op._schema.returns],
-        gradient_reason=row.get("gradient_reason", ""),
-        random=row["random"],
-        facts=facts(name),
-        backward=None if row["random"] else row.get("backward"),
-    )
-
-
-def schema(name: str) -> Schema:
-    """The schema of a callable operator by its full name, as in "add.Tensor".
-
-    Raises LookupError if it is not ATen's, and this process has not declared it (a pickle comes from another).
-    """
-    if "::" not in name:
-        return _aten(name)
-    if name not in _declared:
-        raise LookupError(f"{name} is not declared in this process: call bridge.kernels for it first")
-    return _declared[name]

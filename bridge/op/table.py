@@ -6,11 +6,14 @@ import enum
 import functools
 import json
 import pathlib
-from typing import Any
+from typing import Any, Literal
+
+# MindSpore's devices that the bridge has kernels for.
+Device = Literal["CPU", "GPU"]
 
 # The library with what every shim uses, and the one with the shims of ATen's operators, by device.
-SHARED = {"CPU": "libms_ext.so", "GPU": "libms_ext_cuda.so"}
-SHIMS = {"CPU": "libaten_cpu.so", "GPU": "libaten_cuda.so"}
+SHARED: dict[Device, str] = {"CPU": "libms_ext.so", "GPU": "libms_ext_cuda.so"}
+SHIMS: dict[Device, str] = {"CPU": "libaten_cpu.so", "GPU": "libaten_cuda.so"}
 
 
 class Fact(enum.Enum):

@@ -16,7 +16,7 @@ from bridge import _mindspore
 from bridge.infer.trial import Spec
 from bridge.op import devices, dtypes
 from bridge.op.encoding import encode
-from bridge.op.table import SHARED
+from bridge.op.table import SHARED, Device
 from bridge.primitive.graph_calls import Call, Item
 from bridge.primitive.kernel import Kernel
 
@@ -43,7 +43,7 @@ class HostCall(Kernel):
         device: see Kernel.
     """
 
-    def __init__(self, name: str, callee: Callee, inputs: int, device: str) -> None:
+    def __init__(self, name: str, callee: Callee, inputs: int, device: Device) -> None:
         number = next(_numbers)
         _callees[number] = callee
         _install(device)
@@ -55,7 +55,7 @@ class HostCall(Kernel):
         return (((), torch.bool),)
 
 
-def host_call(name: str, callee: Callee, tensors: Sequence[Any], device: str) -> Any:
+def host_call(name: str, callee: Callee, tensors: Sequence[Any], device: Device) -> Any:
     """The expression of a call (bridge/primitive/graph_calls.py), and the positions of the tensors as `launch` gets
     them."""
     groups: dict[Any, list[int]] = {}
@@ -69,7 +69,7 @@ def host_call(name: str, callee: Callee, tensors: Sequence[Any], device: str) ->
 
 
 @functools.cache
-def _install(device: str) -> Any:
+def _install(device: Device) -> Any:
     """Have the library for a device call back into Python."""
     library = devices.load(SHARED[device])
     library.ms_ext_set_host_error.argtypes = [ctypes.c_void_p, ctypes.c_char_p]

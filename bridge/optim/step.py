@@ -102,7 +102,7 @@ class Step(_mindspore.CompiledAsMethod):
         self._check(len(gradients))
         launched = _Launched(self, len(rates))
         self._launched = launched  # which lasts as long as this
-        call, launched.order = host_call(self.name, launched, [*rates, *gradients, *parameters], devices.target())
+        call, launched.order = host_call(self.name, launched, [*rates, *gradients, *parameters], devices.own_kernels())
         launched.specs = [
             (tuple(tensor.shape), dtypes.to_torch(tensor.dtype)) for tensor in (*rates, *gradients, *parameters)
         ]

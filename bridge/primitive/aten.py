@@ -9,8 +9,8 @@ from bridge.infer.on_data import infer_on_data
 from bridge.infer.trial import Spec
 from bridge.infer.unknown import infer_unknown
 from bridge.op.encoding import Text
-from bridge.op.schema import GradientKind, schema
-from bridge.op.table import SHARED, Fact
+from bridge.op.overload import GradientKind, overload
+from bridge.op.table import SHARED, Device, Fact
 from bridge.primitive import level, precision
 from bridge.primitive.differentiate import Differentiate
 from bridge.primitive.kernel import Kernel
@@ -25,8 +25,8 @@ class ATen(Kernel):
         text, device, input_dtypes: see Kernel.
     """
 
-    def __init__(self, name: str, text: Text, device: str, input_dtypes: str | None = None) -> None:
-        op = schema(name)
+    def __init__(self, name: str, text: Text, device: Device, input_dtypes: str | None = None) -> None:
+        op = overload(name)
         super().__init__(name, op.kernel_text(text), op.function(device), device, op.single, input_dtypes)
         self.init_attrs = {"name": name, "text": text, "device": device, "input_dtypes": input_dtypes}
         self.text = text
@@ -41,7 +41,7 @@ class ATen(Kernel):
         # On a CPU, where a call runs at once. What a draw saves for second order is more than PyTorch keeps of it, and
         # what writes to its arguments is given copies.
         writes = Fact.WRITES_ARGUMENTS in op.facts
-        self.recordable = op.is_aten and op.differentiable and device == "CPU" and not op.random and not writes
+        self.recordable = op.schema.is_aten and op.differentiable and device == "CPU" and not op.random and not writes
         self.composite = op.gradient is GradientKind.COMPOSITE and not self.recordable
         self.replacements: dict[Any, Any] = {}  # of a composite, by shapes and dtypes
         inputs = text.inputs - text.redraws
@@ -64,7 +64,7 @@ class Shaped(Kernel):
         results: shape and dtype of each result.
     """
 
-    def __init__(self, name: str, text: Text, device: str, inputs: int, results: tuple[Spec, ...]) -> None:
+    def __init__(self, name: str, text: Text, device: Device, inputs: int, results: tuple[Spec, ...]) -> None:
         kernel_text = Level(name, text, len(results), ()).kernel_text(inputs)
         super().__init__(name, kernel_text, f"{SHARED[device]}:aten_gradient", device, False, None)
         self.init_attrs = {"name": name, "text": text, "device": device, "inputs": inputs, "results": results}
@@ -85,7 +85,7 @@ class Unsized(Kernel):
         name, text, device, input_dtypes: see Kernel. The device is the CPU.
     """
 
-    def __init__(self, name: str, text: Text, device: str, input_dtypes: str) -> None:
+    def __init__(self, name: str, text: Text, device: Device, input_dtypes: str) -> None:
         function = f"{SHARED[device]}:aten_gradient"
         kernel = level.UNSIZED_PREFIX + name
         kernel_text = Level(name, text, 0, ()).kernel_text(text.inputs)

@@ -22,8 +22,8 @@ from bridge.call.torch_call import torch_call
 from bridge.infer.trial import Spec
 from bridge.op import dtypes
 from bridge.op.encoding import Text
-from bridge.op.schema import GradientKind, Schema, schema
-from bridge.op.table import table
+from bridge.op.overload import GradientKind, Overload, overload
+from bridge.op.table import Device, table
 from bridge.primitive import direct, kernel
 from bridge.primitive.aten import ATen
 from bridge.primitive.kernel import keep
@@ -59,7 +59,7 @@ class _Calls(TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def _without_data(device: str) -> Iterator[str]:
+def _without_data(device: Device) -> Iterator[str]:
     """PyTorch's device for tensors that hold no data, yet choose the kernels of the given device."""
     if device == "CPU":  # a meta tensor chooses what a CPU tensor does
         yield "meta"
@@ -71,18 +71,20 @@ def _without_data(device: str) -> Iterator[str]:
 
 
 @functools.lru_cache(maxsize=4096)
-def replacement(name: str, text: Text, device: str, inputs: tuple[Spec, ...]) -> Replacement | None:
+def replacement(name: str, text: Text, device: Device, inputs: tuple[Spec, ...]) -> Replacement | None:
     """The one call that an overload with these arguments comes to on "CPU" or "GPU", for inputs of these shapes and
     dtypes; None if it comes to several."""
-    op = schema(name)
-    if op.gradient is not GradientKind.COMPOSITE or op.redraws or op.results != ["Tensor"]:
+    op = overload(name)
+    if op.gradient is not GradientKind.COMPOSITE or op.redraws or op.schema.results != ("Tensor",):
         return None
     plain = _traced(op, text, device, inputs, False)
     # Some composites make another call when a gradient is wanted, with results that are rounded differently.
     return plain if plain is not None and plain == _traced(op, text, device, inputs, True) else None
 
 
-def _traced(op: Schema, text: Text, device: str, inputs: tuple[Spec, ...], with_gradient: bool) -> Replacement | None:
+def _traced(
+    op: Overload, text: Text, device: Device, inputs: tuple[Spec, ...], with_gradient: bool
+) -> Replacement | None:
     calls = _Calls()
     try:
         with _without_data(device) as torch_device:
@@ -99,7 +101,7 @@ def _traced(op: Schema, text: Text, device: str, inputs: tuple[Spec, ...], with_
     part_name = part.name().removeprefix("aten::")
     if "schema" not in table().get(part_name, {}) or "skipped" in table()[part_name]:
         return None
-    part_schema = schema(part_name)
+    part_schema = overload(part_name)
     if part_schema.backward is None or device not in part_schema.devices:
         return None
     if isinstance(results, tuple):
@@ -111,7 +113,7 @@ def _traced(op: Schema, text: Text, device: str, inputs: tuple[Spec, ...], with_
 
 
 def _part(
-    part: Schema, args: Sequence[Any], kwargs: dict[str, Any], tensors: list[torch.Tensor], result: int | None
+    part: Overload, args: Sequence[Any], kwargs: dict[str, Any], tensors: list[torch.Tensor], result: int | None
 ) -> Replacement | None:
     marks = {id(tensor): TensorMark() for tensor in tensors}
 

@@ -11,8 +11,8 @@ from bridge import _mindspore
 from bridge.infer.trial import Spec
 from bridge.op import dtypes
 from bridge.op.encoding import Text
-from bridge.op.schema import GradientKind, no_gradient, schema
-from bridge.op.table import SHARED, SHIMS
+from bridge.op.overload import ATenOverload, GradientKind, no_gradient, overload
+from bridge.op.table import SHARED, Device
 from bridge.primitive import level
 from bridge.primitive.graph_calls import Call, Item, PlannedBprop
 from bridge.primitive.kernel import Kernel, graph_primitive, launch
@@ -33,7 +33,7 @@ class Gradient(Kernel):
         self,
         name: str,
         text: Text,
-        device: str,
+        device: Device,
         outputs: int,
         asked: tuple[str, ...],
         inputs: int,
@@ -66,13 +66,13 @@ class Backward(Kernel):
     """
 
     def __init__(
-        self, name: str, text: Text, device: str, results: int, asked: str, input_dtypes: str | None = None
+        self, name: str, text: Text, device: Device, results: int, asked: str, input_dtypes: str | None = None
     ) -> None:
-        op = schema(name)
-        assert op.backward is not None
+        op = overload(name)
+        assert isinstance(op, ATenOverload) and op.backward is not None
         uses_results = op.backward["uses_results"]
         kernel_text = level.backward_text(name, text, results, uses_results, op.backward["tracked"], asked)
-        function = f"{SHIMS[device]}:aten_{op.shim}_derivative"
+        function = op.derivative(device)
         super().__init__(level.BACKWARD_PREFIX + name, kernel_text, function, device, False, input_dtypes)
         self.init_attrs = {
             "name": name, "text": text, "device": device, "results": results, "asked": asked,
@@ -109,7 +109,7 @@ def wanted_gradients(
         RuntimeError: PyTorch has no derivative for the overload.
     """
     wanted = [needed and _differentiable(dtype) for dtype, needed in zip(input_dtypes, required, strict=True)]
-    op = schema(name)
+    op = overload(name)
     if op.gradient is GradientKind.CONSTANT or not any(wanted) or not any(map(_differentiable, result_dtypes)):
         return (-1,) * len(wanted)
     if not op.differentiable:
@@ -133,7 +133,7 @@ class Differentiate(PlannedBprop):
         self,
         name: str,
         text: Text,
-        device: str,
+        device: Device,
         outputs: int = 0,
         asked: tuple[str, ...] = (),
         dropped: tuple[int, int] = (0, 0),
@@ -147,7 +147,7 @@ class Differentiate(PlannedBprop):
         self.level = len(asked)
         self.first, self.last = dropped
         self.redraws = redraws
-        backward = None if asked else schema(name).backward
+        backward = None if asked else overload(name).backward
         self.by_formula = backward is not None
         self.passes_results = backward is not None and backward["uses_results"]
         self.uses_results = self.passes_results or redraws

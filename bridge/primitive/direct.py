@@ -19,6 +19,7 @@ from bridge import _mindspore
 from bridge.infer.trial import Spec
 from bridge.op import dtypes
 from bridge.op.devices import LIBRARIES
+from bridge.op.table import Device
 
 _PATH = LIBRARIES / "_pynative.so"
 
@@ -106,7 +107,7 @@ def cast(tensors: Sequence[Any], amp_name: str, kept: list[int]) -> Sequence[Any
 
 
 def kernel(
-    function: str, device: str, draws: bool, name: str, text: str, single: bool, infer: Infer, bprop: Any,
+    function: str, device: Device, draws: bool, name: str, text: str, single: bool, infer: Infer, bprop: Any,
     amp_name: str, kept: list[int], recordable: bool,
 ) -> Callable[[Sequence[Any]], Any]:  # fmt: skip
     """The short way of a primitive, which takes its tensors and gives its results; None if these tensors have to go the

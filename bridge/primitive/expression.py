@@ -11,6 +11,7 @@ from bridge.infer.on_data import infer_on_data
 from bridge.infer.unknown import check_dtypes, infer_unknown
 from bridge.op import devices, dtypes
 from bridge.op.encoding import Text
+from bridge.op.table import Device
 from bridge.primitive import composite
 from bridge.primitive.aten import ATen, Unsized
 from bridge.primitive.graph_calls import Call, Item
@@ -20,7 +21,7 @@ from bridge.primitive.kernel import graph_primitive
 def expression(bound: Bound, wants_cpu: bool) -> Any:
     """The call of its primitive, or of the one call that it comes to if it is a composite, with the results
     arranged."""
-    op, text = bound.schema, bound.text
+    op, text = bound.overload, bound.text
     specs = tuple((tensor.shape, dtypes.to_torch(tensor.dtype)) for tensor in bound.tensors)
     if data_dependent.reason(op, text, specs):
         device = devices.place(op, on_cpu=True)
@@ -39,6 +40,6 @@ def expression(bound: Bound, wants_cpu: bool) -> Any:
     return arrange(op.name, text, tuple(Item(call, i) for i in range(len(results)))) if op.nested else call
 
 
-def _primitive_call(kind: Any, name: str, text: Text, device: str, tensors: list[Any]) -> Call:
+def _primitive_call(kind: Any, name: str, text: Text, device: Device, tensors: list[Any]) -> Call:
     """The call of an overload's primitive in a graph."""
     return Call(graph_primitive(kind, name, text, device, dtypes.names(x.dtype for x in tensors)), tensors)

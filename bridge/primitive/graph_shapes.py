@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from bridge.infer.on_data import infer_on_data
 from bridge.infer.trial import Spec
 from bridge.infer.unknown import infer_unknown
 from bridge.op import dtypes
 from bridge.op.encoding import Text
-from bridge.op.schema import schema
+from bridge.op.overload import overload
+from bridge.op.table import Device
 from bridge.primitive import level
 
 _Shape = ctypes.POINTER(ctypes.c_int64)
@@ -28,7 +29,7 @@ _INFER = ctypes.CFUNCTYPE(
 further: dict[str, Callable[[str, tuple[Spec, ...]], tuple[Spec, ...]]] = {}
 
 
-def _specs(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+def _specs(name: str, text: str, device: Device, inputs: tuple[Spec, ...]) -> tuple[Spec, ...]:
     """What the kernel of this name gives, as the `_specs` of its primitive does."""
     for end, infer in further.items():
         if name.endswith(end):
@@ -40,7 +41,7 @@ def _specs(name: str, text: str, device: str, inputs: tuple[Spec, ...]) -> tuple
     if name.startswith(level.UNSIZED_PREFIX):
         inner = level.parse(text)
         return infer_unknown(inner.name, inner.text, device, inputs, infer_on_data)
-    return infer_unknown(name, Text(schema(name).operator_text(text)), device, inputs)
+    return infer_unknown(name, Text(overload(name).operator_text(text)), device, inputs)
 
 
 _installed: list[Any] = []  # keeps the callback alive
@@ -58,7 +59,7 @@ def install(library: ctypes.CDLL) -> None:
                 (tuple(shapes[i][: ndims[i]]), dtypes.TORCH_DTYPES[name])
                 for i, name in enumerate(names.decode().split())
             )
-            for shape, _ in _specs(op.decode(), args.decode(), device.decode(), inputs):
+            for shape, _ in _specs(op.decode(), args.decode(), cast(Device, device.decode()), inputs):
                 library.ms_ext_add_shape(inferred, len(shape), (ctypes.c_int64 * len(shape))(*shape))
         except Exception as error:
             library.ms_ext_set_error(inferred, str(error).encode() or b"inference failed")

@@ -19,22 +19,23 @@ from bridge.call.torch_call import flat, renamed, torch_call
 from bridge.infer import data_dependent
 from bridge.op import devices, dtypes
 from bridge.op.encoding import Text
-from bridge.op.schema import GradientKind, Schema, no_gradient
+from bridge.op.overload import GradientKind, Overload, no_gradient
+from bridge.op.table import Device
 from bridge.primitive import direct, precision
 from bridge.primitive.aten import Shaped
 from bridge.primitive.kernel import launch
 from bridge.primitive.tensors import from_torch, torch_view
 
 
-def without_kernel(op: Schema) -> str:
+def without_kernel(op: Overload) -> str:
     """Why no call of the operator can be a kernel, in graph mode either; empty if one can."""
-    if op.shim is not None or data_dependent.always(op):
+    if op.has_kernel or data_dependent.always(op):
         return ""
     if op.eager_because:
         return op.eager_because
-    if not op.results:
+    if not op.schema.results:
         return "it has no result"
-    tensors = [result for result in op.results if "Tensor" in result]
+    tensors = [result for result in op.schema.results if "Tensor" in result]
     return "not all of its results are tensors" if tensors else "its result is not a tensor"
 
 
@@ -48,12 +49,12 @@ def _to_mindspore(value: Any) -> Any:
     return value
 
 
-def call(bound: Bound, device: str) -> Any:
+def call(bound: Bound, device: Device) -> Any:
     """Run the bound call by PyTorch's kernel for `device` ("CPU" or "GPU").
 
     Returns its results: tensors, Python values, or a tuple of them.
     """
-    op, text = bound.schema, bound.text
+    op, text = bound.overload, bound.text
     tensors = [tensor.contiguous() for tensor in _in_precision(bound)]
     _wait()
     torch_device = devices.torch_name(device)
@@ -72,8 +73,8 @@ def call(bound: Bound, device: str) -> Any:
 
 def _in_precision(bound: Bound) -> Sequence[ms.Tensor]:
     """The tensors as mixed precision wants them; it does not ask for that where the results are Python values."""
-    op = bound.schema
-    if not any("Tensor" in result for result in op.results):
+    op = bound.overload
+    if not any("Tensor" in result for result in op.schema.results):
         return bound.tensors
     return direct.cast(bound.tensors, precision.amp_name(op), precision.kept(op, bound.text))
 
@@ -89,15 +90,15 @@ def _call_pytorch(bound: Bound, tensors: list[ms.Tensor], torch_device: str) -> 
     with torch.no_grad():
         try:
             views = [torch_view(tensor).to(torch_device) for tensor in tensors]
-            return torch_call(bound.schema, bound.text, views, torch_device)
+            return torch_call(bound.overload, bound.text, views, torch_device)
         except Exception as error:
-            raise renamed(error, bound.schema.name) from None
+            raise renamed(error, bound.overload.name) from None
 
 
 class _Refuse(ms.nn.Cell):
     """Gives its first argument, as a result of the others that cannot be differentiated."""
 
-    def __init__(self, op: Schema) -> None:
+    def __init__(self, op: Overload) -> None:
         super().__init__()
         self.op = op
 
@@ -118,7 +119,7 @@ def _undifferentiable(value: Any, refuse: _Refuse, inputs: list[ms.Tensor]) -> A
     return refuse(value, *inputs) if dtype.is_floating_point or dtype.is_complex else value
 
 
-def _compute_again(name: str, text: Text, device: str, tensors: list[ms.Tensor], results: Any) -> Any:
+def _compute_again(name: str, text: Text, device: Device, tensors: list[ms.Tensor], results: Any) -> Any:
     """The results once more, as those of a primitive, in MindSpore's memory."""
     specs = tuple((tuple(tensor.shape), tensor.dtype) for tensor in flat(results))
     found = iter(launch(Shaped(name, text, device, len(tensors), specs), tensors))

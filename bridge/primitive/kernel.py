@@ -15,6 +15,7 @@ from bridge.infer.trial import Spec
 from bridge.op import devices, dtypes
 from bridge.op.devices import LIBRARIES
 from bridge.op.schema import label
+from bridge.op.table import Device
 from bridge.primitive import bprops, direct
 
 _MAX_KEPT = 4096
@@ -71,7 +72,7 @@ class Kernel(ops.Custom):
     """
 
     def __init__(
-        self, name: str, text: str, function: str, device: str, single: bool, input_dtypes: str | None
+        self, name: str, text: str, function: str, device: Device, single: bool, input_dtypes: str | None
     ) -> None:
         infer_shape = _unused if input_dtypes is None else None
         super().__init__(f"{LIBRARIES / function}", infer_shape, _unused, "aot")

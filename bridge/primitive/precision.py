@@ -13,7 +13,7 @@ from mindspore import ops
 
 from bridge.call.arguments import Bound
 from bridge.op.encoding import Slot, Text
-from bridge.op.schema import Schema
+from bridge.op.overload import Overload
 from bridge.primitive.graph_calls import Computed
 
 # The operators in the lists of `auto_mixed_precision` (mindspore.train.amp), with ATen's for the same computation:
@@ -95,19 +95,19 @@ PRODUCT = ops.MatMul()
 ONE = ms.Tensor([[1.0]], ms.float32)
 
 
-def amp_name(op: Schema) -> str:
+def amp_name(op: Overload) -> str:
     """What `mindspore.amp` calls the operator; "Custom", which is in none of its lists, if it has none like it."""
-    return _NAMES.get(op.packet, "Custom")
+    return _NAMES.get(op.schema.packet, "Custom")
 
 
-def kept(op: Schema, text: Text) -> list[int]:
+def kept(op: Overload, text: Text) -> list[int]:
     """The positions of the tensors that mixed precision leaves as they are.
 
     Where an operator keeps statistics, which it writes to, PyTorch wants all but its input in their own dtype.
     """
-    if not any(argument.name == "running_mean" for argument in op.arguments):
+    if not any(argument.name == "running_mean" for argument in op.schema.arguments):
         return []
-    given = [argument for argument in op.arguments if argument.base not in ("Generator", "Device")]
+    given = [argument for argument in op.schema.arguments if argument.base not in ("Generator", "Device")]
     values: zip[tuple[Any, Any]] = zip(given, text.values, strict=True)
     return [value.position for argument, value in values if isinstance(value, Slot) and argument is not given[0]]
 
@@ -122,7 +122,7 @@ def with_product(call, args, kwargs, lines):  # type: ignore[no-untyped-def]  # 
 
 def listed_dtypes(bound: Bound) -> set[Any]:
     """The dtypes of a call's floating inputs, if the level "auto" of `mindspore.amp` may cast them."""
-    return {x.dtype for x in bound.tensors if x.dtype in _FLOATING} if amp_name(bound.schema) != "Custom" else set()
+    return {x.dtype for x in bound.tensors if x.dtype in _FLOATING} if amp_name(bound.overload) != "Custom" else set()
 
 
 def cast_in_graph(bound: Bound, low: Any) -> list[Any]:
@@ -134,9 +134,9 @@ def cast_in_graph(bound: Bound, low: Any) -> list[Any]:
     """
     if low == ms.float32:
         return bound.tensors
-    name = amp_name(bound.schema)
+    name = amp_name(bound.overload)
     dtype = low if name in _LOW else ms.float32 if name in _FULL else _widest(listed_dtypes(bound))
-    unchanged = kept(bound.schema, bound.text)
+    unchanged = kept(bound.overload, bound.text)
     return [
         x if x.dtype not in _FLOATING or x.dtype == dtype or i in unchanged
         else Computed(ops.cast, [x, dtype], x.shape, dtype)

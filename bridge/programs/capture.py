@@ -14,6 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bridge.programs.calls import Call
+from bridge.programs.ctc_loss import LengthsAsTensors
 from bridge.programs.memory import storage_of
 from bridge.programs.reads import refuse_reads
 from bridge.programs.tape import Tape
@@ -84,6 +85,7 @@ def capture(
             torch.enable_grad(),
             torch.autograd.set_multithreading_enabled(False),
             refuse_reads(state),
+            LengthsAsTensors(),
             fake_mode,
             tape,
         ):

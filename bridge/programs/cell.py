@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import mindspore as ms
 import torch
 
 from bridge.programs.program import Program
+from bridge.programs.program_cell import ProgramCell
 
 
-class ModuleCell(ms.nn.Cell):
+class ModuleCell(ProgramCell):
     """A Cell that runs a PyTorch module. See `cell`."""
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -21,11 +21,7 @@ class ModuleCell(ms.nn.Cell):
 
     def run(self, module: torch.nn.Module) -> None:
         """Run this module from now on, with its parameters and buffers."""
-        self.program = Program(module)
-        for name in list(self._params):
-            del self._params[name]
-        for name, parameter in self.program.state.parameters.items():
-            self.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
+        self.call_from_now_on(Program(module))
 
     @property
     def module(self) -> torch.nn.Module:
@@ -34,19 +30,11 @@ class ModuleCell(ms.nn.Cell):
         assert isinstance(module, torch.nn.Module)
         return module
 
-    def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        return self.program(*args, **kwargs)
+    def _follow_mode(self, is_training: bool) -> None:
+        self.module.train(is_training)
 
-    def add_flags(self, **flags: Any) -> None:
-        """Pass on what is set for this Cell or for one around it: the mode (`set_train`) and the dtype (`to_float`)."""
-        super().add_flags(**flags)
-        if "program" not in self.__dict__:  # Cell.__init__ comes here too
-            return
-        if "training" in flags:
-            self.module.train(flags["training"])
-        for flag, dtype in (("fp16", torch.float16), ("fp32", torch.float32), ("bf16", torch.bfloat16)):
-            if flags.get(flag):
-                self.program.precision = dtype
+    def _follow_dtype(self, dtype: torch.dtype) -> None:
+        self.program.precision = dtype
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ModuleCell:
         return _restored(copy.deepcopy(self.module, memo), self._names())
@@ -54,15 +42,10 @@ class ModuleCell(ms.nn.Cell):
     def __reduce__(self) -> Any:
         return _restored, (self.module, self._names())
 
-    def _names(self) -> list[str]:
-        return [parameter.name for parameter in self._params.values()]
-
 
 def _restored(module: torch.nn.Module, names: list[str]) -> ModuleCell:
-    """A Cell of the module whose Parameters have these names."""
     restored = ModuleCell(module)
-    for parameter, name in zip(restored._params.values(), names, strict=True):
-        parameter.name = name
+    restored._name(names)
     return restored
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pathlib
 import traceback
 from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
+import torch
 from torch.utils import _pytree as pytree
 
 from bridge.call import in_program
 from bridge.programs.program import Program
+from bridge.programs.program_cell import ProgramCell
 from bridge.programs.twin import Twins
 
 _MINDSPORE = f"{pathlib.Path(ms.__file__).parent}/"
 
 
-class _Fused:
+class Fused:
     """A function or Cell of MindSpore's that calls the bridge, as a function of PyTorch's tensors.
 
     Attributes:
@@ -59,40 +62,27 @@ def _mindspores_caller(error: Exception) -> str | None:
 
 
 def _program(target: Callable[..., Any], name: str) -> Program:
-    fused = _Fused(target)
+    fused = Fused(target)
     return Program(fused, name=name, state=fused.twins.tensors, modules=fused.twins.modules)
 
 
-class FusedCell(ms.nn.Cell):
+class FusedCell(ProgramCell):
     """A Cell whose `construct` is one operator. See `fuse`."""
 
     def __init__(self, block: ms.nn.Cell) -> None:
         super().__init__()
-        self.program = _program(block, type(block).__name__)
+        self._block = [block]  # in a list, so that it is no Cell inside this one
+        self.call_from_now_on(_program(block, type(block).__name__))
         self.set_train(block.training)
-        for name, parameter in self.program.state.parameters.items():
-            self.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
 
-    def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        return self.program(*args, **kwargs)
+    def _follow_mode(self, is_training: bool) -> None:
+        self._block[0].set_train(is_training)
 
-    def add_flags(self, **flags: Any) -> None:
-        """Pass on what is set for this Cell or for one around it."""
-        super().add_flags(**flags)
-        if "program" not in self.__dict__:  # Cell.__init__ comes here too
-            return
-        if "training" in flags:
-            self._block.set_train(flags["training"])
-        if any(flags.get(name) for name in ("fp16", "fp32", "bf16")):
-            raise RuntimeError("bridge.fuse: a fused Cell has no to_float; cast inside, with aten.to")
-
-    @property
-    def _block(self) -> Any:
-        fused: Any = self.program.function
-        return fused.target
+    def _follow_dtype(self, dtype: torch.dtype) -> None:
+        raise RuntimeError("bridge.fuse: a fused Cell has no to_float; cast inside, with aten.to")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FusedCell:
-        return FusedCell(copy.deepcopy(self._block, memo))
+        return FusedCell(copy.deepcopy(self._block[0], memo))
 
 
 def fuse(target: Any) -> Any:
@@ -127,4 +117,5 @@ def fuse(target: Any) -> Any:
         return FusedCell(target)
     if not callable(target):
         raise TypeError(f"bridge.fuse takes a Cell or a function, not {type(target).__name__}")
-    return _program(target, getattr(target, "__name__", type(target).__name__))
+    program = _program(target, getattr(target, "__name__", type(target).__name__))
+    return functools.update_wrapper(program, target, updated=())

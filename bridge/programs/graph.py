@@ -28,13 +28,22 @@ class GraphProgram:
     Args:
         function, name, state: see Program.
         autocast: gives the context for the dtype that MindSpore asks for.
+        is_differentiable: see Program.
     """
 
-    def __init__(self, function: Callable[..., Any], name: str, state: State, autocast: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        state: State,
+        autocast: Callable[[], Any],
+        is_differentiable: bool = True,
+    ) -> None:
         self.function = function
         self.name = name
         self.state = state
         self.autocast = autocast
+        self.is_differentiable = is_differentiable
 
     @functools.cached_property
     def call(self) -> Any:
@@ -47,7 +56,7 @@ class GraphProgram:
         arguments = Arguments(args, kwargs)
         own = zip(weights, self.state.parameters.values(), strict=True)
         specs = [*(spec_of(weight, parameter.requires_grad) for weight, parameter in own), *arguments.specs()]
-        device = devices.target()
+        device = devices.own_kernels()
         torch_device = devices.torch_name(device)
         unknown = tuple(i for i, spec in enumerate(specs) if -1 in spec.shape)
         if unknown and device == "GPU":  # in a trial, gradients were off by a bit there
@@ -58,7 +67,7 @@ class GraphProgram:
 
         in_mode = _in_mode(self.function)
         found = for_all_sizes(specs, lambda specs: in_mode(lambda: plan_for(specs))) if unknown else plan_for(specs)
-        kernel = forward_kernel(self.name, found, device)
+        kernel = forward_kernel(self.name, found, device, self.is_differentiable)
         call = program_call(kernel, found.forward, [*weights, *arguments.tensors])
         results = [program_result(call, found.forward, i) for i in range(found.results)]
         value = result_tree.expression(found.tree, results)

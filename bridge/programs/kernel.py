@@ -11,12 +11,13 @@ from bridge import _mindspore
 from bridge.infer.trial import Spec
 from bridge.op import dtypes
 from bridge.op.encoding import encode
-from bridge.op.table import SHARED
+from bridge.op.table import SHARED, Device
 from bridge.primitive import bprops
 from bridge.primitive.graph_calls import Call, Item, PlannedBprop
 from bridge.primitive.kernel import Kernel
 from bridge.programs import sizes
 from bridge.programs.plan import Plan, ProgramFile
+from bridge.programs.refusals import no_gradient
 
 
 class ProgramKernel(Kernel):
@@ -30,7 +31,7 @@ class ProgramKernel(Kernel):
         differentiate: what differentiates it, called with inputs, results and their gradients.
     """
 
-    def __init__(self, name: str, program: ProgramFile, device: str, differentiate: Any) -> None:
+    def __init__(self, name: str, program: ProgramFile, device: Device, differentiate: Any) -> None:
         count = sum(map(len, program.groups))
         text = encode(program.path) + encode(count)
         of_inputs = " ".join(dtype for dtype, group in zip(program.dtypes, program.groups, strict=True) for _ in group)
@@ -64,7 +65,7 @@ class _InGraph(PlannedBprop):
 class Differentiate(_InGraph):
     """The gradient of a forward program: its backward program."""
 
-    def __init__(self, name: str, plan: Plan, device: str) -> None:
+    def __init__(self, name: str, plan: Plan, device: Device) -> None:
         super().__init__(name)
         self.plan = plan
         self.device = device
@@ -107,6 +108,14 @@ class FirstOrderOnly(_InGraph):
         raise RuntimeError(f"{self.name}: gradients of second order are for PyNative mode; a graph has the first only")
 
 
-def forward_kernel(name: str, plan: Plan, device: str) -> ProgramKernel:
+class NoGradient(_InGraph):
+    """The gradient of what bridge.value_and_grad gives, which does not exist."""
+
+    def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
+        raise RuntimeError(no_gradient(self.name))
+
+
+def forward_kernel(name: str, plan: Plan, device: Device, is_differentiable: bool) -> ProgramKernel:
     """The primitive of a function's forward program, with its gradient."""
-    return ProgramKernel(f"{name}::forward", plan.forward, device, Differentiate(name, plan, device))
+    gradient = Differentiate(name, plan, device) if is_differentiable else NoGradient(name)
+    return ProgramKernel(f"{name}::forward", plan.forward, device, gradient)

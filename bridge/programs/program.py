@@ -16,6 +16,7 @@ from bridge.op import devices
 from bridge.primitive.kernel import direct, one_at_a_time
 from bridge.programs import tree
 from bridge.programs.graph import GraphProgram
+from bridge.programs.refusals import no_gradient
 from bridge.programs.state import State, tensors_of
 
 
@@ -31,6 +32,7 @@ class Program(_mindspore.CompiledAsMethod):
         name: what errors call it.
         state: the tensors that it keeps between calls, by name; those of a module are known.
         modules: those that the function runs, whose buffers are in the state.
+        is_differentiable: whether MindSpore may ask for its gradient.
 
     Attributes:
         function: the function.
@@ -45,22 +47,28 @@ class Program(_mindspore.CompiledAsMethod):
         name: str | None = None,
         state: Mapping[str, torch.Tensor] | None = None,
         modules: Sequence[torch.nn.Module] = (),
+        is_differentiable: bool = True,
     ) -> None:
         self.function = function
         self.name = str(name or getattr(function, "__name__", type(function).__name__))
+        self._is_named(self.name)
         self.precision: torch.dtype | None = None
         start_on(devices.target())
         self._calls = direct.module(self.name)
         if state is None and isinstance(function, torch.nn.Module):
             state, modules = tensors_of(function), [function]
         self.state = State(state or {}, modules, self._calls)
+        self._is_differentiable = is_differentiable
         self._modules = [part for module in modules for part in module.modules()]
         self.weights = ms.ParameterTuple(list(self.state.parameters.values()))
-        self.graph = GraphProgram(function, self.name, self.state, self._autocast)
+        self.graph = GraphProgram(function, self.name, self.state, self._autocast, is_differentiable)
         if self._gpu >= 0:  # a graph goes on with the memory that its Parameters have when it is compiled
             self._calls(lambda _: [], [], self._gpu, False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._is_differentiable and _mindspore.is_recording():
+            _mindspore.stop_recording()
+            raise RuntimeError(no_gradient(self.name))
         given = tree.arguments(args, kwargs)
         found: Any = None
 

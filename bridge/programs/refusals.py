@@ -27,6 +27,11 @@ def refuse_hooks(function: Callable[..., Any]) -> None:
                 raise Refusal(f"{where} has {kind.strip('_').replace('_', ' ')}, which run in PyNative mode only")
 
 
+def no_gradient(name: str) -> str:
+    """What an error says if the gradient of a gradient is asked for."""
+    return f"{name}: the gradient of what bridge.value_and_grad gives is not available"
+
+
 class no_python_draws:
     """Refuses what would be drawn once, while the module is captured, and never again."""
 

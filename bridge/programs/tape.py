@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from bridge.op import devices
+from bridge.programs import ctc_loss
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes, registers, results_of
 from bridge.programs.memory import layout, storage_of
 from bridge.programs.values import Values
@@ -30,8 +31,10 @@ from bridge.programs.values import Values
 _HIDDEN_WRITES = ("running_mean", "running_var")
 _TRAINING = ("training", "train", "use_input_stats")
 
-# Results that hold what only the kernel knows the size of: a workspace.
-_WRONG_ON_META = {"aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::cudnn_batch_norm"}
+# Results that hold what only the kernel knows the size of: a workspace. Or their meta kernel gives a wrong size.
+_WRONG_ON_META = {
+    "aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::cudnn_batch_norm", "aten::multilabel_margin_loss_forward",
+}  # fmt: skip
 _FRESH = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
 # A call of at most so many elements is made to learn what is wrong with it.
 _SMALL = 2**22
@@ -126,6 +129,8 @@ class Tape(TorchDispatchMode):
         try:
             if func._schema.name in _WRONG_ON_META:
                 results = self._results_on_zeros(func, fake_args, fake_kwargs)
+            elif func is ctc_loss.FORWARD:
+                results = ctc_loss.results(fake_args[0])
             else:
                 results = func(*fake_args, **fake_kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
@@ -136,9 +141,18 @@ class Tape(TorchDispatchMode):
             results = self._results_on_zeros(func, fake_args, fake_kwargs)  # or its error, in the kernel's words
         if func in _FRESH:
             self.fresh.update(register.number for register in registers(arguments))
+        if func is ctc_loss.BACKWARD:
+            self._repeat_ctc_loss(arguments)
         found = [None if result is None else self._result(result) for result in results_of(func, results)]
         self.calls.append(Call(func, arguments, found, list(_written(func, arguments))))
         return results
+
+    def _repeat_ctc_loss(self, arguments: list[Any]) -> None:
+        """Have its gradient make the loss again."""
+        with self.fake_mode:
+            made = [self.add(torch.empty_like(self.tensors[saved.number])) for saved in arguments[ctc_loss.SAVED]]
+        self.calls.append(Call(ctc_loss.FORWARD, ctc_loss.arguments_again(arguments), [*made]))
+        arguments[ctc_loss.SAVED] = map(Register, made)
 
     def _note_files(self) -> None:
         frame = sys._getframe(2)

@@ -100,13 +100,28 @@ class _PlainArguments:
 
 
 class _Tensors:
-    """A tuple of tensors: in the place of a Tree."""
+    """A tuple of PyTorch's tensors and of such tuples: in the place of a Tree."""
 
-    def __init__(self, tensors: tuple[torch.Tensor, ...]) -> None:
-        self.tensors = list(tensors)
+    def __init__(self, value: tuple[Any, ...], tensors: list[torch.Tensor]) -> None:
+        self._value = value
+        self.tensors = tensors
 
     def with_tensors(self, tensors: list[Any]) -> tuple[Any, ...]:
-        return tuple(tensors)
+        return _filled(self._value, iter(tensors))
+
+
+def _are_tensors(value: tuple[Any, ...], tensors: list[torch.Tensor]) -> bool:
+    """Whether there is nothing but tensors in a nested tuple; they are collected."""
+    for item in value:
+        if type(item) is torch.Tensor:
+            tensors.append(item)
+        elif type(item) is not tuple or not _are_tensors(item, tensors):
+            return False
+    return True
+
+
+def _filled(value: tuple[Any, ...], tensors: Iterator[Any]) -> tuple[Any, ...]:
+    return tuple([_filled(item, tensors) if type(item) is tuple else next(tensors) for item in value])
 
 
 def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree | _PlainArguments:
@@ -118,8 +133,9 @@ def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree | _PlainArg
 
 def results(value: Any) -> Tree | _Tensors:
     """What a PyTorch module returned."""
-    if type(value) is tuple and {torch.Tensor}.issuperset(map(type, value)):
-        return _Tensors(value)
+    tensors: list[torch.Tensor] = []
+    if type(value) is tuple and _are_tensors(value, tensors):
+        return _Tensors(value, tensors)
     return Tree(value, torch.Tensor, _to_mindspore)
 
 

@@ -20,7 +20,7 @@ class Elsewhere(_mindspore.CompiledAsMethod):
     """
 
     def __init__(self, name: str, sentence: str, value: Any = None) -> None:
-        self.__name__ = name
+        self._is_named(name)
         self.sentence = sentence
         self._value = value
 

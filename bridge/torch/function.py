@@ -46,7 +46,7 @@ class Function(_mindspore.CompiledAsMethod):
     __signature__ = Signature()
 
     def __init__(self, name: str, function: Callable[..., Any], operator: Operator | None = None) -> None:
-        self.__name__ = name
+        self._is_named(name)
         self.function = function
         self.operator = operator
         # `max(x, 0).values`: the tuple with names that PyTorch returns.

@@ -12,7 +12,6 @@ import torch
 
 from bridge import aten
 from bridge.op.dtypes import MINDSPORE_FROM_TORCH
-from bridge.op.schema import schema
 from bridge.op.table import packets
 from bridge.operator import Operator
 from bridge.torch.elsewhere import Elsewhere
@@ -35,14 +34,7 @@ def _operator(function: Any, kind: type) -> Operator | None:
     name = function.__name__
     if not isinstance(function, kind) or name not in packets() or name in _PARSED_BY_HAND | _GIVE_DTYPES:
         return None
-    overloads = sorted(packets()[name], key=_takes_tensors, reverse=True)
-    return vars(aten)[name] if overloads == packets()[name] else Operator(name, tuple(overloads))
-
-
-def _takes_tensors(overload: str) -> int:
-    """How many tensors an overload takes. Those that take more are tried first: where another overload takes a number,
-    a tensor without dimensions would lose its gradient."""
-    return sum(argument.base == "Tensor" and not argument.is_list for argument in schema(overload).positional)
+    return vars(aten)[name]
 
 
 def functions(namespace: ModuleType) -> dict[str, Function]:

@@ -18,7 +18,7 @@ from bridge.call.torch_call import flat
 from bridge.infer import data_dependent
 from bridge.infer.trial import Spec
 from bridge.op.encoding import Text
-from bridge.op.schema import Schema, schema
+from bridge.op.overload import Overload, overload
 from bridge.op.table import table
 
 
@@ -52,7 +52,7 @@ class OneCall:
         same: whether that is what the call returns.
     """
 
-    op: Schema | None
+    op: Overload | None
     text: Text | None
     count: int
     inputs: tuple[int, ...]
@@ -105,9 +105,9 @@ class _Calls(TorchDispatchMode):
 def _unsized(func: Any) -> Any:
     """What stands for the results of a call whose shapes the data decides; None if they do not."""
     name = _name(func)
-    if name is None or not data_dependent.always(schema(name)) or not schema(name).gives_tensors:
+    if name is None or not data_dependent.always(overload(name)) or not overload(name).schema.gives_tensors:
         return None
-    found = tuple(torch.empty(0) for _ in schema(name).results)
+    found = tuple(torch.empty(0) for _ in overload(name).schema.results)
     return found if len(found) > 1 else found[0]
 
 
@@ -188,7 +188,7 @@ def _form(value: Any, made: list[torch.Tensor], given: list[torch.Tensor]) -> An
 
 def _bound(made: _Call, tensors: list[torch.Tensor], form: Any, same: bool) -> OneCall | None:
     name = _name(made.op)
-    if name is None or (data_dependent.always(schema(name)) and _has_numbers(form)):
+    if name is None or (data_dependent.always(overload(name)) and _has_numbers(form)):
         return None
     marks = {id(tensor): TensorMark() for tensor in tensors}
 
@@ -200,12 +200,12 @@ def _bound(made: _Call, tensors: list[torch.Tensor], form: Any, same: bool) -> O
         return [marked(item) for item in value] if isinstance(value, (list, tuple)) else value
 
     try:
-        bound = Binder(schema(name), marked(made.args), {key: marked(v) for key, v in made.kwargs.items()}).bind()
+        bound = Binder(overload(name), marked(made.args), {key: marked(v) for key, v in made.kwargs.items()}).bind()
     except (KeyError, TypeError):  # it takes a tensor that the function made, or a number that PyTorch took for one
         return None
     order = list(marks.values())
     inputs = tuple(order.index(mark) for mark in bound.tensors)
-    return OneCall(bound.schema, bound.text, len(tensors), inputs, form, same)
+    return OneCall(bound.overload, bound.text, len(tensors), inputs, form, same)
 
 
 def _has_numbers(form: Any) -> bool:

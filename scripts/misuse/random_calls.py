@@ -12,7 +12,7 @@ import torch
 from bridge import aten
 from bridge._mindspore import wait
 from bridge.op import dtypes
-from bridge.op.schema import schema
+from bridge.op.overload import overload
 from bridge.op.table import Fact, facts, packets
 from bridge.primitive.tensors import from_torch
 
@@ -44,11 +44,11 @@ class Caller:
         self.wild = 0.03 if self.draw.random() < 0.5 else 0.0
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        for argument in schema(name).arguments:
+        for argument in overload(name).schema.arguments:
             if not argument.required and self.draw.random() < 0.5:
                 continue
             value = self.value(argument)
-            if argument.keyword_only or kwargs or len(args) != schema(name).arguments.index(argument):
+            if argument.keyword_only or kwargs or len(args) != overload(name).schema.arguments.index(argument):
                 kwargs[argument.name] = value
             else:
                 args.append(value)

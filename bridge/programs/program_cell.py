@@ -1,0 +1,61 @@
+"""A Cell whose call is one program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import mindspore as ms
+import torch
+
+from bridge.programs.program import Program
+
+_DTYPES = {"fp16": torch.float16, "fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+class ProgramCell(ms.nn.Cell):
+    """A Cell that calls a program. Its Parameters are what the program keeps between calls.
+
+    Attributes:
+        program: what it calls.
+    """
+
+    program: Program
+
+    def call_from_now_on(self, program: Program) -> None:
+        """Call this program, and have its Parameters instead of those before."""
+        self.program = program
+        for name in list(self._params):
+            del self._params[name]
+        for name, parameter in program.state.parameters.items():
+            self.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
+
+    def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self.program(*args, **kwargs)
+
+    def add_flags(self, **flags: Any) -> None:
+        """Pass on what is set for this Cell or for one around it: the mode (`set_train`) and the dtype (`to_float`)."""
+        super().add_flags(**flags)
+        if "program" not in self.__dict__:  # Cell.__init__ comes here too
+            return
+        if "training" in flags:
+            self._follow_mode(flags["training"])
+        for flag, dtype in _DTYPES.items():
+            if flags.get(flag):
+                self._follow_dtype(dtype)
+
+    def _follow_mode(self, is_training: bool) -> None:
+        """Put what the program runs in this mode."""
+        raise NotImplementedError
+
+    def _follow_dtype(self, dtype: torch.dtype) -> None:
+        """Have the program run in this dtype, or refuse it."""
+        raise NotImplementedError
+
+    def _names(self) -> list[str]:
+        return [parameter.name for parameter in self._params.values()]
+
+    def _name(self, names: Iterable[str]) -> None:
+        """Give the Parameters these names."""
+        for parameter, name in zip(self._params.values(), names, strict=True):
+            parameter.name = name

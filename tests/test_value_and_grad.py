@@ -1,0 +1,165 @@
+"""bridge.value_and_grad gives what mindspore.value_and_grad gives, bit for bit, in both modes, as one operator."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from mindspore import nn, ops
+
+import bridge
+from bridge import aten, optim
+from bridge.torch.nn import functional as F
+from shared import data
+
+Mode = Callable[..., Any]
+
+
+def module() -> torch.nn.Module:
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.GELU(), torch.nn.Dropout(0.3)
+    return torch.nn.Sequential(*layers, torch.nn.Linear(8, 3))
+
+
+def batch() -> tuple[ms.Tensor, ms.Tensor]:
+    return ms.Tensor(data(5, 4)), ms.Tensor(np.array([0, 2, 1, 1, 0]))
+
+
+def same(own: Any, expected: Any) -> bool:
+    """Whether two results have one form and the same bits."""
+    if isinstance(expected, (tuple, list)):
+        return type(own) is type(expected) and len(own) == len(expected) and all(map(same, own, expected))
+    return own.dtype == expected.dtype and own.asnumpy().tobytes() == expected.asnumpy().tobytes()
+
+
+def test_a_training_step_is_mindspores(mode: Mode) -> None:
+    """Loss, gradients, buffers and draws, over three steps."""
+
+    def trained(value_and_grad: Any) -> list[Any]:
+        net = bridge.cell(module())
+        net.set_train()
+        optimizer = optim.AdamW(net.trainable_params(), 0.1)
+
+        def loss_of(x, labels):
+            return F.cross_entropy(net(x), labels)
+
+        differentiate = value_and_grad(loss_of, None, optimizer.parameters)
+
+        def step(x, labels):
+            loss, gradients = differentiate(x, labels)
+            optimizer(gradients)
+            return loss, gradients
+
+        bridge.manual_seed(1)
+        step = mode(step)
+        return [*(step(*batch()) for _ in range(3)), *(parameter.value() for parameter in net.get_parameters())]
+
+    assert same(trained(bridge.value_and_grad), trained(ms.value_and_grad))
+
+
+WEIGHT = ms.Parameter(ms.Tensor(data(4)), name="weight")
+FROZEN = ms.Parameter(ms.Tensor(data(4)), name="frozen", requires_grad=False)
+UNUSED = ms.Parameter(ms.Tensor(data(2)), name="unused")
+
+
+def two_results(x, y):
+    return aten.mul(aten.sin(x), WEIGHT), aten.exp(aten.mul(x, FROZEN))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"grad_position": 1},
+        {"grad_position": (0, 1)},
+        {"grad_position": (0,)},
+        {"grad_position": None, "weights": WEIGHT},
+        {"grad_position": None, "weights": [WEIGHT]},
+        {"weights": ms.ParameterTuple([WEIGHT, FROZEN, UNUSED])},
+        {"grad_position": (0, 1), "weights": WEIGHT},
+        {"has_aux": True, "weights": WEIGHT},
+    ],
+    ids=str,
+)
+def test_what_is_asked_for_comes_in_mindspores_form(asked: dict[str, Any], mode: Mode) -> None:
+    """An argument and a Parameter on which nothing depends have zeros, and so has one that is frozen."""
+    x, y = ms.Tensor(data(3, 4)), ms.Tensor(data(2, seed=1))
+    own, theirs = (function(two_results, **asked) for function in (bridge.value_and_grad, ms.value_and_grad))
+
+    def run(x, y):
+        return own(x, y)
+
+    assert same(mode(run)(x, y), theirs(x, y))
+
+
+class Loss(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = bridge.cell(module())
+
+    def construct(self, x, labels):
+        return F.cross_entropy(self.net(x), labels)
+
+
+def test_a_cell_is_differentiated_in_its_mode() -> None:
+    loss, (x, labels) = Loss(), batch()
+    weights = loss.trainable_params()
+    own, theirs = (make(loss, None, weights) for make in (bridge.value_and_grad, ms.value_and_grad))
+    for training in (False, True):
+        loss.set_train(training)
+        before = copy.deepcopy(loss.net.module.state_dict())
+        bridge.manual_seed(2)
+        found = own(x, labels)
+        loss.net.module.load_state_dict(before)
+        bridge.manual_seed(2)
+        assert same(found, theirs(x, labels))
+
+
+def test_it_keeps_the_name_and_the_arguments() -> None:
+    differentiated = bridge.value_and_grad(two_results)
+    assert differentiated.__name__ == "two_results"
+    x, y = ms.Tensor(data(3, 4)), ms.Tensor(data(2))
+    assert same(differentiated(x, y=y), differentiated(x, y))
+
+
+def test_weights_are_what_mindspore_has_now() -> None:
+    x, y = ms.Tensor(data(3, 4)), ms.Tensor(data(2))
+    differentiated = bridge.value_and_grad(two_results, None, WEIGHT)
+    (first, _), _ = differentiated(x, y)
+    WEIGHT.set_data(WEIGHT * 2)
+    (second, _), _ = differentiated(x, y)
+    np.testing.assert_array_equal(second.asnumpy(), first.asnumpy() * 2)
+
+
+def test_its_gradient_is_refused(mode: Mode) -> None:
+    x, y = ms.Tensor(data(3, 4)), ms.Tensor(data(2))
+    differentiated = bridge.value_and_grad(two_results)
+
+    def twice(x):
+        return ms.grad(lambda x: differentiated(x, y)[1])(x)
+
+    with pytest.raises(RuntimeError, match=r"two_results: the gradient of what bridge\.value_and_grad gives is not"):
+        mode(twice)(x)
+    assert same(differentiated(x, y), ms.value_and_grad(two_results)(x, y))
+
+
+def test_what_is_wrong_is_said() -> None:
+    x = ms.Tensor(data(3, 4))
+    with pytest.raises(TypeError, match="takes a Cell or a function, not int"):
+        bridge.value_and_grad(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="cannot both be None"):
+        bridge.value_and_grad(two_results, None)
+    with pytest.raises(ValueError, match="grad_position has 2, and there are 2 arguments"):
+        bridge.value_and_grad(two_results, 2)(x, x)
+    with pytest.raises(TypeError, match="grad_position has 1, and that argument is no Tensor but of type int"):
+        bridge.value_and_grad(two_results, 1)(x, 3)
+    with pytest.raises(RuntimeError, match=r"this is one of MindSpore's: .*ops\.sin"):
+        bridge.value_and_grad(lambda x: ops.sin(x))(x)
+    with pytest.raises(RuntimeError, match="The size of tensor a"):
+        bridge.value_and_grad(two_results)(ms.Tensor(data(3, 3)), x)
+    assert same(bridge.value_and_grad(two_results)(x, x), ms.value_and_grad(two_results)(x, x))
