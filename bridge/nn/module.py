@@ -79,6 +79,15 @@ class Module(ms.nn.Cell):
         fn(self)
         return self
 
+    def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Any:
+        """As a Cell has it. Parameters that have one name get their paths for names: MindSpore's lists name what is
+        appended to them without the list's own name."""
+        found = [*super().parameters_and_names(name_prefix, expand)]
+        if expand and len({parameter.name for _, parameter in found}) < len(found):
+            for path, parameter in found:
+                parameter.name = path
+        return iter(found)
+
     def get_submodule(self, target: str) -> ms.nn.Cell:
         """The layer or Cell of a path, as "encoder.layers.0"."""
         return dict(self.named_modules())[target]

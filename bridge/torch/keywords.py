@@ -59,6 +59,6 @@ def _check(name: str, key: str, value: Any) -> None:
 
 def _check_device(name: str, value: Any) -> None:
     current = torch.device(devices.torch_name(devices.target()))
-    asked = torch.device(value)
+    asked = devices.of_torch(value)
     if asked.type != current.type or (asked.type == "cuda" and asked.index not in (None, current.index)):
         raise ValueError(f"{name}: device {value} is not MindSpore's device, which is {current}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mindspore as ms
@@ -18,24 +18,29 @@ from .file import File
 
 STEPS = 10
 OPTIONS: dict[str, Any] = {"lr": 1e-3, "weight_decay": 0.01}
-MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
+MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE, "fused": ms.PYNATIVE_MODE}
 
 
 def compare(file: File, mode: str) -> list[str]:
-    """What differs, as lines; none if all bits are equal."""
+    """What differs, as lines; none if all bits are equal.
+
+    Args:
+        mode: one of MODES; "fused" is a step of the network by bridge.fuse.
+    """
     ms.set_context(mode=MODES[mode])
     try:
-        return list(_differences(file))
+        return list(_differences(file, bridge.fuse if mode == "fused" else lambda net: net))
     finally:
         ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
-def _differences(file: File) -> Iterator[str]:
+def _differences(file: File, prepare: Callable[[Any], Any]) -> Iterator[str]:
     torch.manual_seed(0)
     module = file.make(file.original())
     bridge.manual_seed(0)
     net = file.make(file.ported())
     yield from _unequal("initial values", tnn.state_dict(net), module.state_dict())
+    called = prepare(net)
     inputs = [torch.from_numpy(array) for array in file.inputs]
     tensors = [ms.Tensor(array) for array in file.inputs]
     optimizer, own_optimizer = (
@@ -44,7 +49,7 @@ def _differences(file: File) -> Iterator[str]:
     )
 
     def loss(*args):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        own_result = first(net(*args))
+        own_result = first(called(*args))
         return T.mean(T.square(own_result)), own_result
 
     value_and_grad = ms.value_and_grad(loss, None, net.trainable_params(), has_aux=True)

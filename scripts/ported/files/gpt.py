@@ -6,7 +6,6 @@ FILE = File(
     name="gpt",
     source="microgpt.model",
     edits={
-        "gradient": {"    @torch.no_grad()\n": ""},
         "method": {
             "x.size()": "x.shape",
             "logits.size(-1)": "logits.shape[-1]",

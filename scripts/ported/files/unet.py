@@ -10,7 +10,7 @@ FILE = File(
     name="unet",
     source="denoising_diffusion_pytorch.denoising_diffusion_pytorch_1d",
     edits={
-        "gradient": {"from torch.amp import autocast\n": "", "    @autocast('cuda', enabled = False)\n": ""},
+        "import": {"from torch.amp import autocast": "from bridge.torch import autocast"},
         "method": {
             "emb.sin(), emb.cos()": "torch.sin(emb), torch.cos(emb)",
             "time_emb.chunk(2, dim = 1)": "torch.chunk(time_emb, 2, dim = 1)",
