@@ -419,3 +419,28 @@ def test_other_settings_are_another_program() -> None:
     x = ms.Tensor(np.full((2, 3), -1, np.float32))
     for slope in (0.5, 0.25):
         assert as_cell(nn.LeakyReLU(slope))(x).asnumpy().max() == -slope
+
+
+class Part(ms.nn.Cell):
+    """Several of this class have one graph for MindSpore, and programs for inputs of several shapes."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.part = as_cell(module)
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self.part(x)
+
+
+def test_each_shape_has_its_own_gradient() -> None:
+    torch.manual_seed(0)
+    device = devices.torch_name(devices.target())
+    modules = [nn.Linear(*widths).to(device) for widths in ((8, 4), (4, 5), (5, 4))]
+    x = torch.randn(3, 8).to(device)
+    expected = torch.autograd.grad(nn.Sequential(*modules)(x).sum(), [module.weight for module in modules])
+    net = ms.nn.SequentialCell(*map(Part, modules))
+
+    def total(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x).sum()
+
+    assert_equal(expected, ms.grad(total, None, net.trainable_params()[::2])(to_mindspore(x)))

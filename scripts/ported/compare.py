@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import mindspore as ms
@@ -29,18 +29,18 @@ def compare(file: File, mode: str) -> list[str]:
     """
     ms.set_context(mode=MODES[mode])
     try:
-        return list(_differences(file, bridge.fuse if mode == "fused" else lambda net: net))
+        return list(_differences(file, mode == "fused"))
     finally:
         ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
-def _differences(file: File, prepare: Callable[[Any], Any]) -> Iterator[str]:
+def _differences(file: File, is_fused: bool) -> Iterator[str]:
     torch.manual_seed(0)
     module = file.make(file.original())
     bridge.manual_seed(0)
-    net = file.make(file.ported())
+    net = file.make(file.ported(is_fused))
     yield from _unequal("initial values", tnn.state_dict(net), module.state_dict())
-    called = prepare(net)
+    called = bridge.fuse(net) if is_fused else net
     inputs = [torch.from_numpy(array) for array in file.inputs]
     tensors = [ms.Tensor(array) for array in file.inputs]
     optimizer, own_optimizer = (

@@ -31,6 +31,7 @@ IMPORTS = (
     (r"^from torch\.optim import ", "from bridge.optim import "),
     (r"^from einops(?=[. ])", "from bridge.einops"),
 )
+NOT_WHEN_FUSED = ("method", "operator", "graph")
 CONSTRUCT = r"\bdef forward\("
 
 
@@ -44,6 +45,7 @@ class File:
         edits: by their kind, texts and what becomes of each wherever it stands.
         make: makes the network from the module, PyTorch's or the ported one.
         inputs: the arrays that the network is called with.
+        differs: by the mode, why bits differ there.
         needs: files that this one imports, which an edit imports under their names with "_ported".
     """
 
@@ -52,6 +54,7 @@ class File:
     make: Callable[[Any], Any]
     inputs: tuple[np.ndarray, ...]
     edits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    differs: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[File, ...] = ()
 
     def original(self) -> ModuleType:
@@ -66,8 +69,11 @@ class File:
     def text(self) -> str:
         return Path(self.original().__file__ or "").read_text()
 
-    def ported_text(self) -> tuple[str, Counter[str]]:
+    def ported_text(self, is_fused: bool = False) -> tuple[str, Counter[str]]:
         """The text after all edits, and how many of each kind there were.
+
+        Args:
+            is_fused: whether bridge.fuse runs the network: the methods and operators of tensors are PyTorch's there.
 
         Raises:
             ValueError: a text to edit is not in the file.
@@ -78,6 +84,8 @@ class File:
             counts["import"] += count
         text, counts["construct"] = re.subn(CONSTRUCT, "def construct(", text)
         for kind, edits in self.edits.items():
+            if is_fused and kind in NOT_WHEN_FUSED:
+                continue
             for old, new in edits.items():
                 if old not in text:
                     raise ValueError(f"{self.source} of the installed release has no {old!r}")
@@ -85,13 +93,13 @@ class File:
                 text = text.replace(old, new)
         return text, counts
 
-    def ported(self) -> ModuleType:
+    def ported(self, is_fused: bool = False) -> ModuleType:
         """The ported file, imported. Its relative imports are those of the package."""
         for file in self.needs:
-            file.ported()
+            file.ported(is_fused)
         BUILD.mkdir(parents=True, exist_ok=True)
         path = BUILD / f"{self.name}.py"
-        path.write_text(self.ported_text()[0])
+        path.write_text(self.ported_text(is_fused)[0])
         spec = importlib.util.spec_from_file_location(f"{self.source}_ported", path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
@@ -100,9 +108,9 @@ class File:
         return module
 
 
-def image(size: int, channels: int = 3, batch: int = 2) -> np.ndarray:
+def image(size: int, channels: int = 3, batch: int = 3) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((batch, channels, size, size)).astype(np.float32)
 
 
-def words(length: int, count: int, batch: int = 2) -> np.ndarray:
+def words(length: int, count: int, batch: int = 3) -> np.ndarray:
     return np.random.default_rng(0).integers(0, count, (batch, length))

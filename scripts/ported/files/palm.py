@@ -7,7 +7,6 @@ FILE = File(
     source="palm_pytorch.palm_pytorch",
     edits={
         "method": {
-            "torch.arange(0, dim, 2).float()": "torch.to(torch.arange(0, dim, 2), torch.float)",
             "x.unbind(dim=-2)": "torch.unbind(x, dim=-2)",
             "pos.cos()": "torch.cos(pos)",
             "pos.sin()": "torch.sin(pos)",
@@ -21,11 +20,18 @@ FILE = File(
             "sim.masked_fill(": "torch.masked_fill(sim, ",
             "sim.softmax(dim=-1)": "torch.softmax(sim, dim=-1)",
         },
-        "operator": {"10000 ** (": "torch.pow(10000, "},
+        "initial value": {
+            "10000 ** (torch.arange(0, dim, 2).float() / dim)": (
+                "torch.pow(10000, torch.to(torch.arange(0, dim, 2), torch.float) / dim)"
+            ),
+        },
         "graph": {
             "map(lambda t: apply_rotary_pos_emb(positions, t), (q, k))": (
                 "[apply_rotary_pos_emb(positions, t) for t in (q, k)]"
             ),
+            "h=h)": "h=self.heads)",
+        },
+        "kept tensor": {
             '        self.register_buffer("mask", mask, persistent=False)\n': "",
             '        self.register_buffer("pos_emb", pos_emb, persistent=False)\n': "",
         },

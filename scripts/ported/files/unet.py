@@ -6,11 +6,14 @@ from ..file import File
 
 HEADS = "map(lambda t: rearrange(t, 'b (h c) n -> b h c n', h = self.heads), qkv)"
 
+ORDER = "MindSpore adds the gradients of a tensor that is used more than twice in another order"
+
 FILE = File(
     name="unet",
     source="denoising_diffusion_pytorch.denoising_diffusion_pytorch_1d",
     edits={
         "import": {"from torch.amp import autocast": "from bridge.torch import autocast"},
+        "device": {"torch.arange(half_dim, device=device)": "torch.arange(half_dim)"},
         "method": {
             "emb.sin(), emb.cos()": "torch.sin(emb), torch.cos(emb)",
             "time_emb.chunk(2, dim = 1)": "torch.chunk(time_emb, 2, dim = 1)",
@@ -22,6 +25,7 @@ FILE = File(
         },
         "graph": {HEADS: "[rearrange(t, 'b (h c) n -> b h c n', h = self.heads) for t in qkv]"},
     },
+    differs={"pynative": ORDER, "graph": ORDER},
     make=lambda models: models.Unet1D(dim=8, dim_mults=(1, 2), channels=2, attn_dim_head=4, attn_heads=2),
     inputs=(
         np.random.default_rng(0).standard_normal((2, 2, 16)).astype(np.float32),

@@ -24,7 +24,7 @@ FILE = File(
                 "assert w == self.image_size"
             ),
         },
-        "in place": {
+        "initial value": {
             "torch.empty(1, seq_length, hidden_dim).normal_(std=0.02)": (
                 "torch.normal(0.0, 0.02, (1, seq_length, hidden_dim))"
             ),
