@@ -372,6 +372,29 @@ def test_what_says_what_is_so_anyway() -> None:
     assert T.zeros(2, device=place(), requires_grad=False, layout=torch.strided, out=None).shape == (2,)
 
 
+def test_a_device_as_mindspore_names_it() -> None:
+    x = ms.Tensor(X)
+    assert T.zeros(2, device=x.device).shape == (2,)
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return T.zeros(2, device=x.device)
+
+    with pytest.raises(ValueError, match="a graph does not know the device of a tensor: leave device= out"):
+        call(x)
+
+
+def test_what_is_elsewhere_may_decorate() -> None:
+    @T.no_grad()
+    def decorated(x: ms.Tensor) -> ms.Tensor:
+        return x
+
+    with pytest.raises(NotImplementedError, match="stop_gradient"):
+        decorated(ms.Tensor(X))
+    with pytest.raises(NotImplementedError, match="stop_gradient"), T.no_grad():
+        pass
+
+
 def test_elsewhere_in_a_graph() -> None:
     @ms.jit
     def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore

@@ -29,6 +29,8 @@ FILE = File(
             "map(lambda t: apply_rotary_pos_emb(positions, t), (q, k))": (
                 "[apply_rotary_pos_emb(positions, t) for t in (q, k)]"
             ),
+            "n, device, h = x.shape[1], x.device, self.heads": "n, device = x.shape[1], None",
+            "-torch.finfo(sim.dtype).max": "-3.4028234663852886e38",
             "h=h)": "h=self.heads)",
         },
         "kept tensor": {

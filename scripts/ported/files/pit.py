@@ -11,6 +11,7 @@ FILE = File(
         "method": {"self.to_qkv(x).chunk(3, dim = -1)": "torch.chunk(self.to_qkv(x), 3, dim = -1)"},
         "operator": {"x += self.pos_embedding[:, :n+1]": "x = x + self.pos_embedding[:, :n+1]"},
         "graph": {
+            "int(sqrt(tokens.shape[1]))": "int(tokens.shape[1] ** 0.5)",
             "        b, n, _, h = *x.shape, self.heads\n": "",
             "map(lambda t: rearrange(t, 'b n (h d) -> b h n d', h = h), qkv)": (
                 "[rearrange(t, 'b n (h d) -> b h n d', h = self.heads) for t in qkv]"

@@ -23,7 +23,10 @@ FILE = File(
             "sim.softmax(dim = -1)": "torch.softmax(sim, dim = -1)",
             "x.clone()": "torch.clone(x)",
         },
-        "graph": {HEADS: "[rearrange(t, 'b (h c) n -> b h c n', h = self.heads) for t in qkv]"},
+        "graph": {
+            "x = torch.cat((x, h.pop()), dim = 1)": "x = torch.cat((x, h[-1]), dim = 1)\n            h = h[:-1]",
+            HEADS: "[rearrange(t, 'b (h c) n -> b h c n', h = self.heads) for t in qkv]",
+        },
     },
     differs={"pynative": ORDER, "graph": ORDER},
     make=lambda models: models.Unet1D(dim=8, dim_mults=(1, 2), channels=2, attn_dim_head=4, attn_heads=2),

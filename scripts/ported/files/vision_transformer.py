@@ -24,6 +24,7 @@ FILE = File(
                 "assert w == self.image_size"
             ),
         },
+        "graph": {"self.class_token.expand(n, -1, -1)": "torch.expand(self.class_token, (n, -1, -1))"},
         "initial value": {
             "torch.empty(1, seq_length, hidden_dim).normal_(std=0.02)": (
                 "torch.normal(0.0, 0.02, (1, seq_length, hidden_dim))"
