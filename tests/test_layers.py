@@ -401,7 +401,7 @@ def other_device() -> str:
     ("call", "error", "words"),
     [
         (lambda: tnn.Linear(3, 4, device=other_device()), TypeError, "leave device out and call mindspore.set_device"),
-        (lambda: tnn.Linear(3), TypeError, "out_features"),
+        (lambda: tnn.Linear(3), TypeError, "out_features"),  # type: ignore[call-arg]
         (lambda: tnn.Conv2d(3, 4, 3, groups=2), ValueError, "in_channels must be divisible by groups"),
         (lambda: tnn.TransformerEncoder(nn.ReLU(), 2), TypeError, "ReLU is no layer of bridge.nn"),
         (lambda: tnn.DataParallel, AttributeError, "msrun"),
