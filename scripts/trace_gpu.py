@@ -28,10 +28,10 @@ import torch
 from torch.autograd import DeviceType
 
 from bench.cases import CASES, Case
+from bench.chains import Chains
 from bench_networks import ON_GPU
 from bench_programs import OWN
 from bench_programs import WAYS as PROGRAMS
-from bench.chains import Chains
 
 LENGTH = 20
 WAYS = ("bridge", "mindspore", "torch")
