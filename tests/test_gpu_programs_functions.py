@@ -4,4 +4,4 @@ import pytest
 
 from test_programs_functions import *  # noqa: F403
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("own_programs")]

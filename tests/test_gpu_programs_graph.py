@@ -7,7 +7,7 @@ import torch
 import bridge
 from test_programs_graph import *  # noqa: F403
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("own_programs", "graph_mode")]
 
 
 def test_attention_that_drops_is_refused() -> None:

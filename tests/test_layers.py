@@ -216,6 +216,28 @@ def test_tied_parameters_are_found_once() -> None:
     assert len([*net.modules()]) == len({id(cell) for cell in net.modules()})
 
 
+def test_lists_in_lists_have_names_of_their_own() -> None:
+    class Nested(tnn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.down, self.up = tnn.ModuleList([]), tnn.ModuleList([])
+            for layers in (self.down, self.up):
+                layers.append(tnn.ModuleList([tnn.Linear(2, 2)]))
+
+    names = [parameter.name for parameter in Nested().trainable_params()]
+    assert names == ["down.0.0.weight", "down.0.0.bias", "up.0.0.weight", "up.0.0.bias"]
+
+
+def test_apply_goes_from_the_inside_out() -> None:
+    def walked(lib: Any) -> list[str]:
+        net = lib.Sequential(lib.Sequential(lib.Linear(2, 2), lib.ReLU()), lib.TransformerEncoderLayer(4, 2, 4))
+        seen: list[str] = []
+        net.apply(lambda module: seen.append(type(module).__name__))
+        return seen
+
+    assert walked(tnn) == walked(torch.nn)
+
+
 class Buffers(tnn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -251,7 +273,10 @@ def test_settings_and_methods_are_the_modules() -> None:
     layer = tnn.Linear(3, 4)
     torch.manual_seed(2)
     layer.reset_parameters()
-    assert_equal(layer.weight, seeded(lambda: torch.manual_seed(2) and torch.nn.Linear(3, 4)).weight)
+    module = torch.nn.Linear(3, 4, device=torch_device())
+    torch.manual_seed(2)
+    module.reset_parameters()  # which draws where the weights are
+    assert_equal(layer.weight, module.weight)
     table = tnn.Embedding.from_pretrained(ms.Tensor(data(5, 2)))
     assert_equal(table(ms.Tensor([4])), on_device(data(5, 2)[4:]))
 
@@ -308,7 +333,7 @@ class Lists(tnn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = tnn.ModuleList(tnn.Linear(3, 3) for _ in range(2))
-        self.named = tnn.ModuleDict({"a": tnn.Tanh(), "b": nn.ReLU()})
+        self.named = tnn.ModuleDict({"a": tnn.Tanh(), "b": nn.ReLU(), "c": tnn.ModuleList([tnn.Tanh()])})
         self.scales = tnn.ParameterList([ms.Tensor(data(3))])
         self.shifts = tnn.ParameterDict({"x": ms.Tensor(data(3))})
         self.own = tnn.Parameter(ms.Tensor(data(3)))
@@ -368,11 +393,15 @@ class Own(tnn.Linear):
     pass
 
 
+def other_device() -> str:
+    return "cpu" if torch_device() != "cpu" else "cuda"
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: tnn.Linear(3, 4, device="cuda"), TypeError, "leave device out and call mindspore.set_device"),
-        (lambda: tnn.Linear(3), TypeError, "out_features"),
+        (lambda: tnn.Linear(3, 4, device=other_device()), TypeError, "leave device out and call mindspore.set_device"),
+        (lambda: tnn.Linear(3), TypeError, "out_features"),  # type: ignore[call-arg]
         (lambda: tnn.Conv2d(3, 4, 3, groups=2), ValueError, "in_channels must be divisible by groups"),
         (lambda: tnn.TransformerEncoder(nn.ReLU(), 2), TypeError, "ReLU is no layer of bridge.nn"),
         (lambda: tnn.DataParallel, AttributeError, "msrun"),

@@ -20,7 +20,7 @@ from bridge.programs.state import tensor_of
 from bridge.programs.written_down import write_down
 from shared import data
 
-pytestmark = pytest.mark.usefixtures("own_programs")
+pytestmark = [pytest.mark.usefixtures("own_programs")]
 
 
 graph_only = pytest.mark.parametrize("context_mode", ["graph"], indirect=True)
@@ -57,6 +57,33 @@ FUNCTIONS: list[tuple[Callable[..., Any], list[torch.Tensor], dict[str, Any]]] =
     (functools.partial(torch.softmax, dim=-1), [numbers(3, 4)], {}),
     (lambda x, y: (x @ y).relu_() + 1, [numbers(3, 4), numbers(4, 2)], {}),
 ]
+
+
+LABELS = torch.tensor([0, 2, 1])
+# Their last tensor has no derivative.
+WEIGHTED: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
+    "cross_entropy": (lambda x, w: F.cross_entropy(x, LABELS.to(x.device), w), torch.rand(4)),
+    "nll_loss": (lambda x, w: F.nll_loss(x, LABELS.to(x.device), w), torch.rand(4)),
+    "multi_margin_loss": (lambda x, w: F.multi_margin_loss(x, LABELS.to(x.device), weight=w), torch.rand(4)),
+    "binary_cross_entropy": (lambda x, w: F.binary_cross_entropy(x.sigmoid(), 0.5 * w, w), torch.rand(3, 4)),
+    "with_logits": (lambda x, w: F.binary_cross_entropy_with_logits(x, torch.ones_like(x), w), torch.rand(3, 4)),
+    "soft_margin_loss": (F.soft_margin_loss, torch.ones(3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_weights_of_losses_are_constants(context_mode: str, name: str) -> None:
+    function, weight = WEIGHTED[name]
+    x = numbers(3, 4).to(device()).requires_grad_()
+    expected = function(x, weight.to(device()))
+    (given,) = torch.autograd.grad(expected, x)
+    call = Calls(Program(function))
+    inputs = from_torch(x.detach()), from_torch(weight)
+    assert equal(call(*inputs), expected)
+    of_x, of_weight = ms.grad(call, (0, 1))(*inputs)
+    assert equal(of_x, given)
+    if name != "binary_cross_entropy":  # there it is the label, too
+        assert not of_weight.asnumpy().any()
 
 
 @pytest.mark.parametrize("function, tensors, constants", FUNCTIONS)

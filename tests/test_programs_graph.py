@@ -18,8 +18,9 @@ from torch.nn import functional as F
 import bridge
 from bridge.op import devices
 from bridge.programs import store
+from shared import data
 
-pytestmark = pytest.mark.usefixtures("own_programs", "graph_mode")
+pytestmark = [pytest.mark.usefixtures("own_programs", "graph_mode")]
 
 
 class Attention(nn.Module):
@@ -419,3 +420,57 @@ def test_other_settings_are_another_program() -> None:
     x = ms.Tensor(np.full((2, 3), -1, np.float32))
     for slope in (0.5, 0.25):
         assert as_cell(nn.LeakyReLU(slope))(x).asnumpy().max() == -slope
+
+
+class Checks(torch.nn.Module):
+    """Raises an error for some data, and asserts something of others."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.any(x < -9):
+            raise ValueError("too small")
+        assert (x < 9).all(), "too large"
+        return torch.nn.functional.gaussian_nll_loss(x, torch.ones_like(x), x.abs())
+
+
+@pytest.mark.skipif(devices.target() == "GPU", reason="a check that fails there ends the process: it is refused")
+def test_what_raises_for_some_data_is_checked_when_the_graph_runs() -> None:
+    cell, x = bridge.cell(Checks()), torch.tensor(data(3, 4), requires_grad=True)
+
+    def run(array: np.ndarray) -> Any:
+        def call(x):
+            return cell(x)
+
+        return ms.jit(ms.value_and_grad(call))(ms.Tensor(array))
+
+    expected = Checks()(x)
+    (given,) = torch.autograd.grad(expected, x)
+    value, gradient = run(data(3, 4))
+    assert float(value) == float(expected) and np.array_equal(gradient.asnumpy(), given.numpy())
+    for offset, words in ((-20, "ValueError: too small"), (20, "AssertionError: too large")):
+        with pytest.raises(RuntimeError, match=rf"was taken to be \w+ when the graph was compiled.*{words}"):
+            run(data(3, 4) + offset)
+
+
+class Part(ms.nn.Cell):
+    """Several of this class have one graph for MindSpore, and programs for inputs of several shapes."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.part = as_cell(module)
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self.part(x)
+
+
+def test_each_shape_has_its_own_gradient() -> None:
+    torch.manual_seed(0)
+    device = devices.torch_name(devices.target())
+    modules = [nn.Linear(*widths).to(device) for widths in ((8, 4), (4, 5), (5, 4))]
+    x = torch.randn(3, 8).to(device)
+    expected = torch.autograd.grad(nn.Sequential(*modules)(x).sum(), [module.weight for module in modules])
+    net = ms.nn.SequentialCell(*map(Part, modules))
+
+    def total(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x).sum()
+
+    assert_equal(expected, ms.grad(total, None, net.trainable_params()[::2])(to_mindspore(x)))

@@ -24,7 +24,7 @@ from bridge.kernels.sources import KernelLibrary
 from bridge.op.encoding import Text
 from bridge.op.overload import GradientKind, Overload
 from bridge.op.schema import Schema
-from bridge.op.table import Device
+from bridge.op.table import Device, Variant
 
 
 class Custom(Overload):
@@ -73,7 +73,7 @@ class Custom(Overload):
         """Compile and load for one of MindSpore's devices now; returns the library."""
         return self.library.path(device, self._functions)
 
-    def shims(self, device: str) -> Unit:
+    def shims(self, device: Variant) -> Unit:
         """The C++ around the function, and around those of its gradient that are in the same source, for "CPU" or
         "CUDA"."""
         return self.library.variant(device).shim_units(self._functions)[0]

@@ -132,11 +132,12 @@ class Layer(ModuleCell, Module):
             return
         before.follow()
         names = {key: parameter.name for key, parameter in self._params.items()}
+        prefix = next((name.removesuffix(key) for key, name in names.items() if name.endswith(f".{key}")), "")
         super().run(module)
         self.program.precision = before.precision
         for key, parameter in self._params.items():
             if parameter.name == key:  # a new one
-                parameter.name = names.get(key, key)
+                parameter.name = names.get(key, prefix + key)
 
     def __reduce__(self) -> Any:
         self._refuse_copies_of_own_classes()

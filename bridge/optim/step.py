@@ -64,7 +64,9 @@ class Step(_mindspore.CompiledAsMethod):
             losses.append(loss)
             kept.append(gradients)
             _mindspore.wait()
-            self._set([torch_view(gradient) for gradient in _as_list(gradients)])
+            places = [tensor.device for tensor in self.sharing.tensors]  # a tensor of MindSpore's may be on the host
+            views = map(torch_view, _as_list(gradients))
+            self._set([view.to(place) for view, place in zip(views, places, strict=True)])
             return torch_view(loss).clone()
 
         with one_at_a_time:

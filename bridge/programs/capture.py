@@ -13,10 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from bridge.programs.calls import Call
-from bridge.programs.ctc_loss import LengthsAsTensors
+from bridge.programs import constant_arguments
+from bridge.programs.calls import Call, Refusal
+from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
+from bridge.programs.guards import Guards
 from bridge.programs.memory import storage_of
 from bridge.programs.reads import refuse_reads
+from bridge.programs.replaced import replaced
 from bridge.programs.tape import Tape
 
 
@@ -69,8 +72,30 @@ def capture(
         Refusal: the function asks for what a graph does not know. The message has the line.
         Exception: what the function raises.
     """
+    guards = Guards()
+    while True:
+        guards.begin()
+        try:
+            captured = _captured(function, state, inputs, device, guards)
+        except Refusal:
+            raise
+        except Exception as error:
+            if not guards.failed(error):
+                raise
+        else:
+            if guards.succeeded():
+                return captured
+
+
+def _captured(
+    function: Callable[..., Sequence[torch.Tensor]],
+    state: Sequence[torch.Tensor],
+    inputs: Sequence[Spec],
+    device: str,
+    guards: Guards,
+) -> Captured:
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
-    tape = Tape(fake_mode)
+    tape = Tape(fake_mode, guards)
     with fake_mode:
         tensors = [torch.empty(spec.shape, dtype=spec.dtype, device=device) for spec in inputs]
     registers = [tape.add(tensor) for tensor in tensors]
@@ -85,7 +110,7 @@ def capture(
             torch.enable_grad(),
             torch.autograd.set_multithreading_enabled(False),
             refuse_reads(state),
-            LengthsAsTensors(),
+            replaced([*constant_arguments.REPLACEMENTS, LENGTHS_AS_TENSORS]),
             fake_mode,
             tape,
         ):

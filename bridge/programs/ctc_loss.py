@@ -10,29 +10,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+
+from bridge.programs.replaced import Replacement
 
 FORWARD = torch.ops.aten._ctc_loss.Tensor
 BACKWARD = torch.ops.aten._ctc_loss_backward.Tensor
-_FUNCTIONS = (torch.ctc_loss, torch.nn.functional.ctc_loss)
-# The positions of both lengths among their arguments, and of both results among those of BACKWARD.
-_LENGTHS = {"input_lengths": 2, "target_lengths": 3}
+# The positions of both results of FORWARD among the arguments of BACKWARD.
 SAVED = slice(5, 7)
+_ctc_loss = torch.ctc_loss
 
 
-class LengthsAsTensors(TorchFunctionMode):
-    """Calls the CTC loss with tensors for lists of lengths."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func in _FUNCTIONS:
-            args = [_tensor(value) if i in _LENGTHS.values() else value for i, value in enumerate(args)]
-            kwargs = {key: _tensor(value) if key in _LENGTHS else value for key, value in kwargs.items()}
-        return func(*args, **kwargs)
+def _of_tensors(log_probs: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    named = {key: _tensor(value, log_probs) for key, value in kwargs.items()}
+    return _ctc_loss(log_probs, *(_tensor(value, log_probs) for value in args), **named)
 
 
-def _tensor(lengths: Any) -> Any:
-    return torch.tensor(lengths) if isinstance(lengths, (list, tuple)) else lengths
+def _tensor(lengths: Any, like: torch.Tensor) -> Any:
+    return torch.tensor(lengths, device=like.device) if isinstance(lengths, (list, tuple)) else lengths
+
+
+LENGTHS_AS_TENSORS = Replacement(torch, "ctc_loss", _of_tensors)
 
 
 def results(log_probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

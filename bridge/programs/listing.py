@@ -11,6 +11,8 @@ from bridge.programs.capture import Spec
 from bridge.programs.memory import is_whole, storage_of
 from bridge.programs.tape import Tape
 
+_CHECKS = {torch.ops.aten._assert_async.msg, torch.ops.aten._assert_async.default}
+
 
 @dataclass
 class Output:
@@ -44,12 +46,12 @@ def new_register(tape: Tape, like: torch.Tensor) -> int:
 
 
 def live(listing: Listing) -> list[Call]:
-    """The calls whose results are used, that write, or that draw."""
+    """The calls whose results are used, that write, that draw, or that check."""
     needed = {number for output in listing.outputs for number in output.registers}
     found = []
     for call in reversed(listing.calls):
         draws = torch.Tag.nondeterministic_seeded in call.op.tags
-        if call.written or draws or not needed.isdisjoint(call.results):
+        if call.written or draws or call.op in _CHECKS or not needed.isdisjoint(call.results):
             found.append(call)
             needed.update(call.operands)
     return found[::-1]

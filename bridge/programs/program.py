@@ -14,9 +14,10 @@ from bridge import _mindspore
 from bridge._start import start_on
 from bridge.op import devices
 from bridge.primitive.kernel import direct, one_at_a_time
-from bridge.programs import tree
+from bridge.programs import constant_arguments, tree
 from bridge.programs.graph import GraphProgram
 from bridge.programs.refusals import no_gradient
+from bridge.programs.replaced import replaced
 from bridge.programs.state import State, tensors_of
 
 
@@ -75,7 +76,8 @@ class Program(_mindspore.CompiledAsMethod):
         def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
             nonlocal found
             args, kwargs = given.with_tensors(tensors)
-            found = tree.results(self.on_torch(*args, **kwargs))
+            with replaced(constant_arguments.REPLACEMENTS if torch.is_grad_enabled() else ()):
+                found = tree.results(self.on_torch(*args, **kwargs))
             self.state.follow()
             return found.tensors
 

@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from bridge.op import devices
 from bridge.programs import ctc_loss
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes, registers, results_of
+from bridge.programs.guards import Answer, Guards, checks, is_question
 from bridge.programs.memory import layout, storage_of
 from bridge.programs.values import Values
 
@@ -52,11 +53,13 @@ class Tape(TorchDispatchMode):
 
     Args:
         fake_mode: what gives results without data; it has to be active below.
+        guards: answers what only data can.
     """
 
-    def __init__(self, fake_mode: FakeTensorMode) -> None:
+    def __init__(self, fake_mode: FakeTensorMode, guards: Guards) -> None:
         super().__init__()
         self.fake_mode = fake_mode
+        self.guards = guards
         self.calls: list[Call] = []
         self.tensors: list[torch.Tensor] = []
         """Each register's tensor. Tensors are told apart by identity, so all of them stay alive."""
@@ -197,6 +200,10 @@ class Tape(TorchDispatchMode):
         """What a call gives that needs data: only if its data does not depend on the program's inputs."""
         operands = [register.number for register in registers(arguments)]
         known = self._values.of(operands)
+        if known is None and is_question(func, args[0]):
+            answer = self.guards.answer()
+            if answer.value is not None:
+                return self._checked(answer, operands[0])
         if known is None:
             what = "a shape" if isinstance(error, DynamicOutputShapeException) else "a value"
             raise Refusal(f"{func.name()} asks for {what} that depends on data, which a graph does not know") from None
@@ -211,6 +218,13 @@ class Tape(TorchDispatchMode):
             return self.tensors[number]
 
         return tree_map_only(torch.Tensor, made, results)
+
+    def _checked(self, answer: Answer, register: int) -> bool | None:
+        """The answer to a question, with calls that check it."""
+        with self.fake_mode:
+            negated = self.add(torch.empty_like(self.tensors[register]))
+        self.calls += checks(answer, register, negated)
+        return answer.value
 
 
 def _written(func: Any, arguments: list[Any]) -> Iterator[int]:

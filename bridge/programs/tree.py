@@ -53,8 +53,7 @@ class Tree:
             return next
         if _is_packed(leaf):
             packed = self._taken_apart(list(leaf))
-            # Past its __new__, which asks PyTorch's tensors for their device.
-            return lambda tensors: tuple.__new__(type(leaf), self._put_together(packed, tensors))
+            return lambda tensors: _packed(type(leaf), self._put_together(packed, tensors))
         if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
             fields = [field.name for field in dataclasses.fields(leaf)]
             inner = self._taken_apart([getattr(leaf, name) for name in fields])
@@ -75,6 +74,14 @@ class Tree:
 
 def _is_packed(value: Any) -> bool:
     return isinstance(value, PackedSequence)
+
+
+def _packed(kind: type, fields: list[Any]) -> Any:
+    """A packed sequence, made past its __new__, which asks PyTorch's tensors for their device."""
+    data, batch_sizes, *indices = fields
+    if isinstance(batch_sizes, torch.Tensor):
+        batch_sizes = batch_sizes.cpu()  # where PyTorch wants them, whatever device the data is on
+    return tuple.__new__(kind, (data, batch_sizes, *indices))
 
 
 def _with_fields(value: Any, names: list[str], fields: list[Any]) -> Any:

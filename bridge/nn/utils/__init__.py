@@ -7,18 +7,26 @@ from typing import Any
 
 import torch as _torch
 
+from bridge.nn.utils import parametrizations as parametrizations
+from bridge.nn.utils import parametrize as parametrize
+from bridge.nn.utils import prune as prune
 from bridge.nn.utils import rnn as rnn
 from bridge.nn.utils.function import TensorFunction as _TensorFunction
+from bridge.nn.utils.on_layers import on_layers as _on_layers
+from bridge.nn.utils.vectors import parameters_to_vector as parameters_to_vector
+from bridge.nn.utils.vectors import vector_to_parameters as vector_to_parameters
 
-_INSTEAD = {
-    "weight_norm": "give the layer's module to torch.nn.utils, and that to bridge.cell",
-    "spectral_norm": "give the layer's module to torch.nn.utils, and that to bridge.cell",
-    "parametrize": "give the layer's module to torch.nn.utils, and that to bridge.cell",
-    "parametrizations": "give the layer's module to torch.nn.utils, and that to bridge.cell",
-    "prune": "give the layer's module to torch.nn.utils, and that to bridge.cell",
-    "parameters_to_vector": "concatenate the Parameters: mindspore.ops.concat",
-    "vector_to_parameters": "assign the parts: Parameter.set_data",
-}
+# PyTorch's functions that change a module. Its older weight_norm and spectral_norm are hooks, which a graph refuses;
+# those of `parametrizations` are not.
+globals().update(
+    {
+        name: _on_layers(getattr(_torch.nn.utils, name))
+        for name in (
+            "fuse_conv_bn_eval", "fuse_linear_bn_eval", "remove_spectral_norm", "remove_weight_norm", "spectral_norm",
+            "weight_norm",
+        )
+    }
+)  # fmt: skip
 
 
 def _clipped(function: Any, gradients: Sequence[_torch.Tensor], *args: Any, **kwargs: Any) -> Any:
@@ -46,6 +54,4 @@ clip_grad_value_ = _TensorFunction(_by_value, "clip_grad_value_")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _INSTEAD:
-        raise AttributeError(f"bridge.nn.utils has no {name}: {_INSTEAD[name]}")
     raise AttributeError(f"bridge.nn.utils has no {name}")

@@ -1,0 +1,116 @@
+"""Questions of a program's Python that only data can answer: `if torch.any(x < 0): raise ValueError(...)`.
+
+If one answer leads to an error, a graph takes the other, and checks it when it runs. If neither does, the graph would
+compute something else for other data, and is refused.
+"""
+
+from __future__ import annotations
+
+import linecache
+import pathlib
+import sys
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from bridge.op import devices
+from bridge.programs.calls import Call, Register
+
+_TORCH = pathlib.Path(torch.__file__).parent
+_OWN = pathlib.Path(__file__).parent
+
+
+# PyTorch asks this to find a faster kernel. A mask works for what it is, so the answer may be False until it is True.
+_CAUSAL = "_detect_is_causal_mask", "pass is_causal=True with a causal mask"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """
+    Args:
+        value: None if the question is refused.
+        error: what the other value leads to; empty if that is not known yet.
+    """
+
+    value: bool | None
+    error: str = ""
+
+
+class Guards:
+    """The answers, over all runs that it takes to find them."""
+
+    def __init__(self) -> None:
+        self._answers: list[Answer] = []
+        self._asked = 0
+
+    def begin(self) -> None:
+        """The function runs from its beginning."""
+        self._asked = 0
+
+    def answer(self) -> Answer:
+        """That of the next question."""
+        if self._asked == len(self._answers):
+            is_causal, advice = _CAUSAL
+            self._answers.append(Answer(False, advice) if _question().f_code.co_name == is_causal else Answer(True))
+        self._asked += 1
+        return self._answers[self._asked - 1]
+
+    def failed(self, error: Exception) -> bool:
+        """The run ended in an error. Whether the last answer is what led to it, and the other is to be tried."""
+        del self._answers[self._asked :]
+        if not self._answers or self._answers[-1].error or self._answers[-1].value is None:
+            return False
+        self._answers[-1] = Answer(not self._answers[-1].value, f"{type(error).__name__}: {error}")
+        return True
+
+    def succeeded(self) -> bool:
+        """The run came to its end. Whether the other value of each answer is known to lead to an error; else the last
+        that is not is tried otherwise."""
+        unknown = [i for i, answer in enumerate(self._answers) if not answer.error]
+        if unknown:
+            last = unknown[-1]
+            self._answers[last:] = [Answer(False if self._answers[last].value else None)]
+        return not unknown
+
+
+def is_question(func: Any, tensor: torch.Tensor) -> bool:
+    """Whether a call asks for a bool. On a GPU a check that fails would end the process."""
+    is_read = func is torch.ops.aten._local_scalar_dense.default
+    return is_read and tensor.dtype is torch.bool and devices.target() == "CPU"
+
+
+def checks(answer: Answer, register: int, negated: int) -> list[Call]:
+    """The calls that check an answer.
+
+    Args:
+        register: the tensor that is asked for.
+        negated: a register that no call has made.
+    """
+    frame = _question()
+    name, line = frame.f_code.co_filename, frame.f_lineno
+    message = (
+        f"`{linecache.getline(name, line).strip()}` ({name}:{line}) was taken to be {answer.value} when the graph was "
+        f"compiled, and is {not answer.value} now: {answer.error}"
+    )
+    found = []
+    if not answer.value:
+        found.append(Call(torch.ops.aten.logical_not.default, [Register(register)], [negated]))
+        register = negated
+    return [*found, Call(torch.ops.aten._assert_async.msg, [Register(register), message], [])]
+
+
+def _question() -> FrameType:
+    """The frame of the program that asks."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_inside(pathlib.Path(frame.f_code.co_filename)):
+        frame = frame.f_back
+    return frame
+
+
+def _is_inside(path: pathlib.Path) -> bool:
+    """Whether a file is about how PyTorch calls a tape, and not a program's."""
+    if path.is_relative_to(_OWN):
+        return True
+    return path.is_relative_to(_TORCH) and path.relative_to(_TORCH).parts[0].startswith("_")

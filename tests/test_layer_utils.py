@@ -1,0 +1,103 @@
+"""torch.nn.utils on layers: bridge.nn.utils."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+
+import bridge
+from bridge import nn as tnn
+from shared import data, on_device, torch_device
+
+pytestmark = [pytest.mark.usefixtures("own_programs")]
+
+IN_GRAPHS: dict[str, Callable[[Any, Any], Any]] = {
+    "weight norm": lambda utils, layer: utils.parametrizations.weight_norm(layer, dim=1),
+    "spectral norm": lambda utils, layer: utils.parametrizations.spectral_norm(layer),
+    "orthogonal": lambda utils, layer: utils.parametrizations.orthogonal(layer),
+    "removed": lambda utils, layer: utils.remove_weight_norm(utils.weight_norm(layer)),
+}
+WITH_HOOKS: dict[str, Callable[[Any, Any], Any]] = {
+    "older weight norm": lambda utils, layer: utils.weight_norm(layer),
+    "older spectral norm": lambda utils, layer: utils.spectral_norm(layer),
+    "pruned": lambda utils, layer: utils.prune.l1_unstructured(layer, "weight", 0.3),
+}
+ROWS = {**IN_GRAPHS, **WITH_HOOKS}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_changed_layer_is_pytorchs(row: str, mode: Callable[..., Any], request: pytest.FixtureRequest) -> None:
+    torch.manual_seed(3)
+    module = torch.nn.Linear(4, 3).to(torch_device())
+    layer = tnn.Linear(4, 3)
+    layer.load_state_dict(module.state_dict())
+    torch.manual_seed(4)
+    module = ROWS[row](torch.nn.utils, module)
+    bridge.manual_seed(4)
+    assert ROWS[row](tnn.utils, layer) is layer
+    assert list(layer.state_dict()) == list(module.state_dict())
+    x = on_device(data(2, 4), requires_grad=True)
+
+    def loss(x):
+        return layer(x).sum()
+
+    def step(x):
+        return gradient(x)
+
+    gradient = ms.value_and_grad(loss, 0, layer.trainable_params())
+    if row in WITH_HOOKS and "graph" in request.node.callspec.id:
+        with pytest.raises(RuntimeError, match="forward pre hooks, which run in PyNative mode only"):
+            mode(step)(ms.Tensor(data(2, 4)))
+        return
+    module(x).sum().backward()
+    _, (of_x, of_weights) = mode(step)(ms.Tensor(data(2, 4)))
+    expected = [x.grad, *(parameter.grad for parameter in module.parameters())]
+    for own, theirs in zip([of_x, *of_weights], expected, strict=True):
+        assert theirs is not None and np.array_equal(own.asnumpy(), theirs.cpu().numpy())
+    for name, value in module.state_dict().items():  # spectral norm writes to its buffers
+        assert torch.equal(layer.state_dict()[name].cpu(), value.cpu())
+
+
+class Doubled(torch.nn.Module):
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return 2 * weight
+
+
+def test_an_own_parametrization_of_a_layer_in_a_network() -> None:
+    net = tnn.Sequential(tnn.Linear(4, 3))
+    before = net(ms.Tensor(data(2, 4))) - net[0].bias
+    tnn.utils.parametrize.register_parametrization(net[0], "weight", Doubled())
+    assert tnn.utils.parametrize.is_parametrized(net[0])
+    assert all(parameter.name.startswith("0.") for parameter in net.get_parameters())
+    assert np.allclose((net(ms.Tensor(data(2, 4))) - net[0].bias).asnumpy(), 2 * before.asnumpy())  # MindSpore's minus
+
+
+def test_a_fused_convolution_is_a_layer() -> None:
+    convolution, norm = tnn.Conv2d(3, 4, 3).eval(), tnn.BatchNorm2d(4).eval()
+    fused = tnn.utils.fuse_conv_bn_eval(convolution, norm)
+    expected = torch.nn.utils.fuse_conv_bn_eval(convolution.module, norm.module)
+    x = data(2, 3, 5, 5)
+    assert isinstance(fused, tnn.Conv2d)
+    assert np.array_equal(fused(ms.Tensor(x)).asnumpy(), expected(on_device(x)).detach().cpu().numpy())
+
+
+def test_parameters_as_a_vector() -> None:
+    layer = tnn.Linear(4, 3)
+    parameters = layer.trainable_params()
+    vector = tnn.utils.parameters_to_vector(parameters)
+    assert np.array_equal(vector.asnumpy(), np.concatenate([p.asnumpy().reshape(-1) for p in parameters]))
+    tnn.utils.vector_to_parameters(ms.Tensor(np.arange(15, dtype=np.float32)), parameters)
+    assert np.array_equal(layer.weight.asnumpy(), np.arange(12).reshape(3, 4))
+    assert np.array_equal(layer.module.get_parameter("bias").detach().cpu().numpy(), [12, 13, 14])
+
+
+def test_who_is_given_no_layer_says_so() -> None:
+    with pytest.raises(TypeError, match=r"weight_norm takes layers of bridge\.nn"):
+        tnn.utils.parametrizations.weight_norm(ms.nn.Dense(3, 4))
+    with pytest.raises(AttributeError, match="functions of one module"):
+        _ = tnn.utils.prune.global_unstructured
