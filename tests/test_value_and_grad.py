@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mindspore as ms
@@ -163,3 +163,30 @@ def test_what_is_wrong_is_said() -> None:
     with pytest.raises(RuntimeError, match="The size of tensor a"):
         bridge.value_and_grad(two_results)(ms.Tensor(data(3, 3)), x)
     assert same(bridge.value_and_grad(two_results)(x, x), ms.value_and_grad(two_results)(x, x))
+
+
+class Step(nn.Cell):
+    def __init__(self, differentiate: Any) -> None:
+        super().__init__()
+        self.differentiate = differentiate
+
+    def construct(self, x, y):
+        return self.differentiate(x, y)
+
+
+@pytest.fixture
+def graph_mode() -> Iterator[None]:
+    before = ms.get_context("mode")
+    ms.set_context(mode=ms.GRAPH_MODE)
+    yield
+    ms.set_context(mode=before)
+
+
+@pytest.mark.usefixtures("graph_mode")
+def test_sizes_may_be_unknown_in_a_graph() -> None:
+    theirs = ms.value_and_grad(two_results, 0, WEIGHT)
+    step = Step(bridge.value_and_grad(two_results, 0, WEIGHT))
+    step.set_inputs(ms.Tensor(shape=[None, 4], dtype=ms.float32), ms.Tensor(data(2)))
+    for size in (3, 5, 2):
+        x, y = ms.Tensor(data(size, 4)), ms.Tensor(data(2))
+        assert same(step(x, y), theirs(x, y))
