@@ -30,7 +30,7 @@ from torch.autograd import DeviceType
 from bench.cases import CASES, Case
 from bench.chains import Chains
 from bench_networks import ON_GPU
-from bench_programs import OWN
+from bench_programs import OWN, finish
 from bench_programs import WAYS as PROGRAMS
 
 LENGTH = 20
@@ -88,7 +88,7 @@ def trace_networks() -> None:
         module = make().train()
         for way in OWN:
             calls = PROGRAMS[way](copy.deepcopy(module), array)
-            found = trace(calls.gradients, torch.cuda.synchronize, 1)
+            found = trace(calls.gradients, finish, 1)
             print(
                 f"{name + ', ' + way:40} {found.kernel_us / 1e3:10.2f} {found.gap_us / 1e3:8.2f} {found.kernels:8.0f}  "
                 f"{found.waits}",

@@ -186,8 +186,8 @@ class InSequence(tnn.Module):
 def test_containers_are_fused(context_mode: str) -> None:
     net = InSequence()
     on_torch = net.layers[0].module, net.named["list"][0].module
-    weight, bias = torch_view(net.layers[1][1].weight), torch_view(net.layers[1][1].bias)
     x = torch.tensor(data(3, 4)).to(devices.torch_name(devices.target()))
+    weight, bias = (torch_view(one).to(x.device) for one in (net.layers[1][1].weight, net.layers[1][1].bias))
     hidden = on_torch[1](torch.nn.functional.linear(on_torch[0](x).relu(), weight, bias).tanh())
     assert equal(bridge.fuse(net)(numbers(3, 4)), from_torch((hidden @ hidden.transpose(0, 1)).std().detach()))
 

@@ -61,6 +61,8 @@ def _check(name: str, key: str, value: Any) -> None:
 def _check_device(name: str, value: Any) -> None:
     if isinstance(value, GraphTensor):  # `x.device`
         raise ValueError(f"{name}: a graph does not know the device of a tensor: leave device= out, it is MindSpore's")
+    if value == "CPU":  # `x.device` of a tensor that has not been on MindSpore's device yet, whichever that is
+        return
     current = torch.device(devices.torch_name(devices.target()))
     asked = devices.of_torch(value)
     if asked.type != current.type or (asked.type == "cuda" and asked.index not in (None, current.index)):
