@@ -35,8 +35,14 @@ TYPES = {
     **{f"_ratio_{count}_t": "builtins.float | Sequence[builtins.float]" for count in ("any", 1, 2, 3)},
 }
 
-# Arguments that take more than PyTorch says: its functions in Python call a dtype an int, and rates may be MindSpore's.
-ANYWHERE = {"dtype": ast.parse("dtype | None", mode="eval").body, "lr": ast.Name("Any")}
+# Arguments that take more than PyTorch says: its functions in Python call a dtype an int, and the sizes of interpolate
+# are one for all dimensions or one for each; rates may be MindSpore's.
+ANYWHERE = {
+    "dtype": ast.parse("dtype | None", mode="eval").body,
+    "size": ast.parse("_size_any_t | None", mode="eval").body,
+    "scale_factor": ast.parse("_ratio_any_t | None", mode="eval").body,
+    "lr": ast.Name("Any"),
+}
 
 
 def signatures(name: str, function: Any, stub: dict[str, list[ast.FunctionDef]]) -> list[ast.FunctionDef]:
@@ -148,7 +154,8 @@ def _translated(node: ast.FunctionDef) -> ast.FunctionDef:
     arguments = node.args
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
     for argument in filter(None, every):
-        argument.annotation = _type(ANYWHERE.get(argument.arg) or argument.annotation)
+        anywhere = None if argument is arguments.vararg else ANYWHERE.get(argument.arg)
+        argument.annotation = _type(anywhere or argument.annotation)
     arguments.defaults = [_default(value) for value in arguments.defaults]
     arguments.kw_defaults = [value and _default(value) for value in arguments.kw_defaults]
     made = _function("()")

@@ -152,6 +152,14 @@ def has_hooks(cell: nn.Cell) -> bool:
     return any(getattr(cell, f"_lazy_{kind}", None) or getattr(cell, f"_{kind}", None) for kind in kinds)
 
 
+class CellsByName(nn.CellDict):
+    """A CellDict that may hold other containers, as PyTorch's does."""
+
+    def _validate_cell_type(self, cell: Any) -> None:
+        if not isinstance(cell, nn.Cell):
+            raise TypeError(f"{type(self).__name__} holds layers and Cells, and was given a {type(cell).__name__}")
+
+
 def is_seeded(generator: Any) -> bool:
     """Whether a generator of MindSpore's has been given a seed, by its user or by chance."""
     return bool(generator._generator.attrs["manual_seed"]) or generator.initial_seed() != 0

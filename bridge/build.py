@@ -31,8 +31,10 @@ from setuptools.command.build_ext import build_ext
 from bridge.kernels.declaration import Initial
 from bridge.kernels.declaring import functions_of
 from bridge.kernels.libraries import build_into
+from bridge.kernels.shims import Form
 from bridge.kernels.sources import DeviceLibrary, Sources, paths
 from bridge.kernels.toolchain import flags_by_device
+from bridge.op.table import Variant
 
 
 class ATenExtension(Extension):
@@ -56,14 +58,14 @@ class ATenExtension(Extension):
         name: str,
         sources: Sources,
         kernels: Mapping[str, str | None],
-        form: str = "extension",
+        form: Form = "extension",
         initial: Initial = None,
         cuda: bool = False,
         flags: Sequence[str] = (),
     ) -> None:
         files = paths(sources)
         super().__init__(name, [str(path) for path in files])
-        device = "CUDA" if cuda else "CPU"
+        device: Variant = "CUDA" if cuda else "CPU"
         self.library = DeviceLibrary(device, files, flags_by_device(flags, (), ())[device], elsewhere=False)
         self.functions = functions_of(form, kernels, initial)
 

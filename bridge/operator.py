@@ -15,6 +15,7 @@ from bridge._start import start_on
 from bridge.call import in_program
 from bridge.call.arguments import Bound, resolve
 from bridge.call.results import arrange
+from bridge.documentation import documented
 from bridge.infer import data_dependent
 from bridge.op import devices, dtypes
 from bridge.op.overload import Overload, overload
@@ -30,13 +31,13 @@ from bridge.primitive.kernel import keep
 
 
 class _Doc:
-    """The docstring of a class, and of an instance its signatures."""
+    """The docstring of a class, and that of an operator."""
 
     def __init__(self, of_class: str | None) -> None:
         self.of_class = of_class
 
     def __get__(self, instance: Operator | None, owner: type) -> str | None:
-        return self.of_class if instance is None else "\n".join(op.schema.text for op in instance.overloads)
+        return self.of_class if instance is None else documented(instance.name, instance.overloads)
 
 
 class Operator(_mindspore.CompiledAsMethod):

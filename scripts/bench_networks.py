@@ -1,4 +1,4 @@
-"""The networks that bench_programs.py measures, in PyTorch."""
+"""The networks that bench_programs.py and bench_first_call.py measure, in PyTorch."""
 
 from __future__ import annotations
 

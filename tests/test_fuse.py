@@ -13,7 +13,9 @@ from mindspore import nn, ops
 
 import bridge
 from bridge import aten
+from bridge import nn as tnn
 from bridge.op import devices
+from bridge.primitive.tensors import from_torch, torch_view
 from shared import data
 
 
@@ -166,6 +168,28 @@ def test_running_statistics_change(context_mode: str) -> None:
     found = (fused(x), block.mean, block.variance)
     for own, tensor in zip(found, (expected, mean, variance), strict=True):
         assert own.asnumpy().tobytes() == tensor.cpu().numpy().tobytes()
+
+
+class InSequence(tnn.Module):
+    """Layers and own Cells in containers, and methods and operators of tensors, which are PyTorch's when fused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = tnn.Sequential(tnn.Linear(4, 4), tnn.Sequential(tnn.ReLU(), Line(4)), tnn.Tanh())
+        self.named = tnn.ModuleDict({"list": tnn.ModuleList([tnn.Linear(4, 4)])})
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        x = self.named["list"][0](self.layers(x))
+        return (x @ x.transpose(0, 1)).std()
+
+
+def test_containers_are_fused(context_mode: str) -> None:
+    net = InSequence()
+    on_torch = net.layers[0].module, net.named["list"][0].module
+    weight, bias = torch_view(net.layers[1][1].weight), torch_view(net.layers[1][1].bias)
+    x = torch.tensor(data(3, 4)).to(devices.torch_name(devices.target()))
+    hidden = on_torch[1](torch.nn.functional.linear(on_torch[0](x).relu(), weight, bias).tanh())
+    assert equal(bridge.fuse(net)(numbers(3, 4)), from_torch((hidden @ hidden.transpose(0, 1)).std().detach()))
 
 
 def test_draws_are_the_same(context_mode: str) -> None:

@@ -93,7 +93,7 @@ def test_parameters_as_a_vector() -> None:
     assert np.array_equal(vector.asnumpy(), np.concatenate([p.asnumpy().reshape(-1) for p in parameters]))
     tnn.utils.vector_to_parameters(ms.Tensor(np.arange(15, dtype=np.float32)), parameters)
     assert np.array_equal(layer.weight.asnumpy(), np.arange(12).reshape(3, 4))
-    assert np.array_equal(layer.module.bias.detach().cpu().numpy(), [12, 13, 14])
+    assert np.array_equal(layer.module.get_parameter("bias").detach().cpu().numpy(), [12, 13, 14])
 
 
 def test_who_is_given_no_layer_says_so() -> None:

@@ -216,6 +216,28 @@ def test_tied_parameters_are_found_once() -> None:
     assert len([*net.modules()]) == len({id(cell) for cell in net.modules()})
 
 
+def test_lists_in_lists_have_names_of_their_own() -> None:
+    class Nested(tnn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.down, self.up = tnn.ModuleList([]), tnn.ModuleList([])
+            for layers in (self.down, self.up):
+                layers.append(tnn.ModuleList([tnn.Linear(2, 2)]))
+
+    names = [parameter.name for parameter in Nested().trainable_params()]
+    assert names == ["down.0.0.weight", "down.0.0.bias", "up.0.0.weight", "up.0.0.bias"]
+
+
+def test_apply_goes_from_the_inside_out() -> None:
+    def walked(lib: Any) -> list[str]:
+        net = lib.Sequential(lib.Sequential(lib.Linear(2, 2), lib.ReLU()), lib.TransformerEncoderLayer(4, 2, 4))
+        seen: list[str] = []
+        net.apply(lambda module: seen.append(type(module).__name__))
+        return seen
+
+    assert walked(tnn) == walked(torch.nn)
+
+
 class Buffers(tnn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -311,7 +333,7 @@ class Lists(tnn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = tnn.ModuleList(tnn.Linear(3, 3) for _ in range(2))
-        self.named = tnn.ModuleDict({"a": tnn.Tanh(), "b": nn.ReLU()})
+        self.named = tnn.ModuleDict({"a": tnn.Tanh(), "b": nn.ReLU(), "c": tnn.ModuleList([tnn.Tanh()])})
         self.scales = tnn.ParameterList([ms.Tensor(data(3))])
         self.shifts = tnn.ParameterDict({"x": ms.Tensor(data(3))})
         self.own = tnn.Parameter(ms.Tensor(data(3)))
@@ -379,7 +401,7 @@ def other_device() -> str:
     ("call", "error", "words"),
     [
         (lambda: tnn.Linear(3, 4, device=other_device()), TypeError, "leave device out and call mindspore.set_device"),
-        (lambda: tnn.Linear(3), TypeError, "out_features"),
+        (lambda: tnn.Linear(3), TypeError, "out_features"),  # type: ignore[call-arg]
         (lambda: tnn.Conv2d(3, 4, 3, groups=2), ValueError, "in_channels must be divisible by groups"),
         (lambda: tnn.TransformerEncoder(nn.ReLU(), 2), TypeError, "ReLU is no layer of bridge.nn"),
         (lambda: tnn.DataParallel, AttributeError, "msrun"),

@@ -60,4 +60,6 @@ def test_a_kernel_that_is_not_declared_here_is_asked_for() -> None:
 
 def test_the_class_and_its_instances_have_their_own_docstrings() -> None:
     assert "Raises:" in (Operator.__doc__ or "")
-    assert (aten.mm.__doc__ or "").startswith("mm(Tensor self, Tensor mat2")
+    documented = aten.mm.__doc__ or ""
+    assert "\nmm(Tensor self, Tensor mat2) -> Tensor\n    PyNative and graph mode; CPU" in documented
+    assert "generated/torch.mm.html" in documented and "Raises:" in documented

@@ -449,3 +449,28 @@ def test_what_raises_for_some_data_is_checked_when_the_graph_runs() -> None:
     for offset, words in ((-20, "ValueError: too small"), (20, "AssertionError: too large")):
         with pytest.raises(RuntimeError, match=rf"was taken to be \w+ when the graph was compiled.*{words}"):
             run(data(3, 4) + offset)
+
+
+class Part(ms.nn.Cell):
+    """Several of this class have one graph for MindSpore, and programs for inputs of several shapes."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.part = as_cell(module)
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self.part(x)
+
+
+def test_each_shape_has_its_own_gradient() -> None:
+    torch.manual_seed(0)
+    device = devices.torch_name(devices.target())
+    modules = [nn.Linear(*widths).to(device) for widths in ((8, 4), (4, 5), (5, 4))]
+    x = torch.randn(3, 8).to(device)
+    expected = torch.autograd.grad(nn.Sequential(*modules)(x).sum(), [module.weight for module in modules])
+    net = ms.nn.SequentialCell(*map(Part, modules))
+
+    def total(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x).sum()
+
+    assert_equal(expected, ms.grad(total, None, net.trainable_params()[::2])(to_mindspore(x)))

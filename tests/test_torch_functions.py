@@ -347,18 +347,23 @@ REFUSED = [
     pytest.param(lambda x: T.zeros(2, pin_memory=True), ValueError, "pinned memory", id="pinned memory"),
     pytest.param(lambda x: T.add(x, x, out=x), TypeError, "MindSpore allocates the results", id="out"),
     pytest.param(lambda x: F.relu(x, inplace=True), ValueError, "would change its argument", id="inplace"),
-    pytest.param(lambda x: T.no_grad(), NotImplementedError, "stop_gradient", id="no_grad"),
+    pytest.param(lambda x: T.no_grad().__enter__(), NotImplementedError, "stop_gradient", id="no_grad"),
     pytest.param(lambda x: T.cuda.is_available(), NotImplementedError, "mindspore.set_device", id="cuda"),
     pytest.param(lambda x: T.utils.data.DataLoader(x), NotImplementedError, "mindspore.dataset", id="DataLoader"),
     pytest.param(lambda x: T.save(x, "x"), NotImplementedError, "mindspore.save_checkpoint", id="save"),
     pytest.param(lambda x: T.optim.SGD([x]), NotImplementedError, "bridge.optim", id="optim"),
-    pytest.param(lambda x: T.nn.Linear(2, 3), NotImplementedError, "bridge.nn", id="a layer"),
+    pytest.param(lambda x: T.nn.parallel(x), NotImplementedError, "bridge.nn", id="what is about layers"),
     pytest.param(lambda x: T.relu_(x), NotImplementedError, "without the underscore", id="in place"),
     pytest.param(
         lambda x: T.masked_fill_(x, x, 1), NotImplementedError, "without the underscore", id="a method in place"
     ),
     pytest.param(lambda x: T.softmx(x), AttributeError, "did you mean softmax", id="a name that is like another"),
-    pytest.param(lambda x: F.softmx(x), AttributeError, "did you mean softmax", id="of functional"),
+    pytest.param(
+        lambda x: F.softmx(x),  # type: ignore[attr-defined]
+        AttributeError,
+        "did you mean softmax",
+        id="of functional",
+    ),
 ]
 
 
@@ -370,6 +375,29 @@ def test_what_mindspore_has_elsewhere(call: Callable[..., Any], kind: type[Excep
 
 def test_what_says_what_is_so_anyway() -> None:
     assert T.zeros(2, device=place(), requires_grad=False, layout=torch.strided, out=None).shape == (2,)
+
+
+def test_a_device_as_mindspore_names_it() -> None:
+    x = ms.Tensor(X)
+    assert T.zeros(2, device=x.device).shape == (2,)
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return T.zeros(2, device=x.device)
+
+    with pytest.raises(ValueError, match="a graph does not know the device of a tensor: leave device= out"):
+        call(x)
+
+
+def test_what_is_elsewhere_may_decorate() -> None:
+    @T.no_grad()
+    def decorated(x: ms.Tensor) -> ms.Tensor:
+        return x
+
+    with pytest.raises(NotImplementedError, match="stop_gradient"):
+        decorated(ms.Tensor(X))
+    with pytest.raises(NotImplementedError, match="stop_gradient"), T.no_grad():
+        pass
 
 
 def test_elsewhere_in_a_graph() -> None:
@@ -393,7 +421,8 @@ def test_a_refusal_in_a_graph_has_the_users_line() -> None:
 
 
 def test_documentation() -> None:
-    assert "nn.functional.interpolate.html" in F.interpolate.__doc__ and "scale_factor" in F.interpolate.__doc__
+    assert "nn.functional.interpolate.html" in (F.interpolate.__doc__ or "")
+    assert "scale_factor" in (F.interpolate.__doc__ or "")
     assert list(inspect.signature(F.interpolate).parameters)[:2] == ["input", "size"]
     assert "torch.linalg.svd" in repr(T.linalg.svd)
 

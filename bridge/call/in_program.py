@@ -60,6 +60,7 @@ def bind(name: str, schemas: Sequence[Overload], args: Sequence[Any], kwargs: Ma
 
     Raises:
         TypeError: one of the tensors is MindSpore's; or see `resolve`.
+        RuntimeError: it is a user's kernel that PyTorch cannot call or differentiate.
     """
     given = [*args, *kwargs.values()]
     for value in (*given, *(item for items in given if isinstance(items, (list, tuple)) for item in items)):
@@ -68,7 +69,11 @@ def bind(name: str, schemas: Sequence[Overload], args: Sequence[Any], kwargs: Ma
                 f"{label(name)}: inside bridge.fuse all tensors are PyTorch's, and this one of shape {value.shape} is "
                 "MindSpore's: a MindSpore operator has made it, or it is no Parameter or attribute of the fused Cell"
             )
-    return resolve(name, schemas, [marked(value) for value in args], {key: marked(v) for key, v in kwargs.items()})
+    bound = resolve(name, schemas, [marked(value) for value in args], {key: marked(v) for key, v in kwargs.items()})
+    if bound.overload.not_in_programs:
+        reason = bound.overload.not_in_programs
+        raise RuntimeError(f"{label(name)} cannot be called inside bridge.fuse or bridge.value_and_grad: {reason}")
+    return bound
 
 
 def call(bound: Bound, tensors: list[torch.Tensor], device: str) -> Any:

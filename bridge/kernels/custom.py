@@ -24,7 +24,7 @@ from bridge.kernels.sources import KernelLibrary
 from bridge.op.encoding import Text
 from bridge.op.overload import GradientKind, Overload
 from bridge.op.schema import Schema
-from bridge.op.table import Device
+from bridge.op.table import Device, Variant
 
 
 class Custom(Overload):
@@ -42,6 +42,7 @@ class Custom(Overload):
 
     dispatched = False
     eager_because = "it has no results=, so its shapes follow from its data"
+    not_in_programs = "it is a kernel from sources, which PyTorch does not know: register it with torch.library"
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class Custom(Overload):
         """Compile and load for one of MindSpore's devices now; returns the library."""
         return self.library.path(device, self._functions)
 
-    def shims(self, device: str) -> Unit:
+    def shims(self, device: Variant) -> Unit:
         """The C++ around the function, and around those of its gradient that are in the same source, for "CPU" or
         "CUDA"."""
         return self.library.variant(device).shim_units(self._functions)[0]

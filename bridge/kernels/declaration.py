@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from bridge.call.arguments import CONVERTIBLE
 from bridge.op.schema import Argument, argument
+
+# What an output of a kernel is: what the function returns, what it gets to fill, or an argument that it changes, as a
+# copy.
+OutputKind = Literal["returned", "out", "in_out"]
 
 # What `initial=` may be: "zeros" or the name of an argument, for all outputs or by output.
 Initial = str | Mapping[str, str] | None
@@ -25,8 +29,7 @@ class Output:
     """
 
     name: str
-    kind: str
-    """"returned", "out" (the function gets it to fill), or "in_out" (an argument that it changes, as a copy)."""
+    kind: OutputKind
     initial: str | None
     number: str = ""
 

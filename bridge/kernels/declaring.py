@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from bridge.kernels import gradient_line
 from bridge.kernels.backward_schema import backward_schema
@@ -12,14 +13,15 @@ from bridge.kernels.declaration import Declaration, Initial, parse
 from bridge.kernels.gradient_line import Line, aten_names
 from bridge.kernels.inference import Results, inference
 from bridge.kernels.kernel_operator import KernelOperator
-from bridge.kernels.shims import Function
+from bridge.kernels.shims import Form, Function
 from bridge.kernels.sources import Sources, kernel_library, paths
 from bridge.kernels.toolchain import Flags
 from bridge.op.overload import declare, unused_name
+from bridge.op.table import Variant
 
 
 def _functions(
-    form: str, declaration: Declaration, line: Line | None, expression: str = ""
+    form: Form, declaration: Declaration, line: Line | None, expression: str = ""
 ) -> tuple[list[Function], dict[str, tuple[Function, str]]]:
     """The functions that need shims; for those that a gradient line calls, also what their results are like."""
     backward: dict[str, tuple[Function, str]] = {}
@@ -39,7 +41,7 @@ def _functions(
     return [Function(form, declaration, expression), *(function for function, _ in backward.values())], backward
 
 
-def functions_of(form: str, lines: Mapping[str, str | None], initial: Initial) -> list[Function]:
+def functions_of(form: Form, lines: Mapping[str, str | None], initial: Initial) -> list[Function]:
     """What needs shims of several kernels: schema line -> gradient line."""
     found: list[Function] = []
     for schema_line, gradient in lines.items():
@@ -49,20 +51,20 @@ def functions_of(form: str, lines: Mapping[str, str | None], initial: Initial) -
 
 
 def make(
-    form: str,
+    form: Form,
     sources: Sources,
     cuda: Sources,
     line: str,
     results: Results,
     gradient: GradientDeclaration,
     initial: Initial,
-    flags: dict[str, Flags],
+    flags: dict[Variant, Flags],
     expression: str = "",
 ) -> KernelOperator:
     """What `bridge.kernels.aot` and `extension` do; see there."""
     if gradient is not None and not isinstance(gradient, str) and not callable(gradient):
         raise TypeError(f"gradient= is a line or a Python function, not {type(gradient).__name__}")
-    variants = {"CPU": paths(sources), "CUDA": paths(cuda)}
+    variants: dict[Variant, tuple[Path, ...]] = {"CPU": paths(sources), "CUDA": paths(cuda)}
     if not any(variants.values()):
         raise ValueError("a kernel needs sources, or cuda sources, or both")
     declaration = parse(line, initial)
@@ -83,7 +85,7 @@ def make(
 
 
 def _check_form(
-    form: str, declaration: Declaration, results: Results, gradient: GradientDeclaration, initial: Initial
+    form: Form, declaration: Declaration, results: Results, gradient: GradientDeclaration, initial: Initial
 ) -> None:
     """Raise ValueError for what a form cannot do."""
     name = declaration.name

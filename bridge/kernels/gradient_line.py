@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from bridge.kernels.declaration import Declaration
 from bridge.op.table import packets
@@ -29,9 +29,9 @@ _ENTRY = re.compile(
 
 @dataclass(frozen=True)
 class Reference:
-    """What a function of a line is called with: kind is "argument", "grad", "result", "shape" or "literal"."""
+    """What a function of a line is called with."""
 
-    kind: str
+    kind: Literal["argument", "grad", "result", "shape", "literal"]
     value: Any
     """The argument's name, the position of the result, the argument's name with a dimension or None, or the literal."""
     keyword: str = ""
@@ -102,7 +102,8 @@ def _reference(passed: str, declaration: Declaration, owner: str) -> Reference:
     if size and sized is not None and sized.base == "Tensor" and not sized.is_list:
         return Reference("shape", (size[1], int(size[2]) if size[2] else None), keyword)
     count = len(declaration.outputs)
-    for kind, pattern in (("grad", r"grad(?:s\[(\d+)\])?"), ("result", r"result(\d+)?")):
+    patterns: dict[Literal["grad", "result"], str] = {"grad": r"grad(?:s\[(\d+)\])?", "result": r"result(\d+)?"}
+    for kind, pattern in patterns.items():
         match = re.fullmatch(pattern, text)
         if match:
             place = int(match[1] or 0)

@@ -10,6 +10,7 @@ from bridge.kernels.custom import Custom
 from bridge.kernels.objects import suffix
 from bridge.op import devices
 from bridge.op.overload import overload
+from bridge.op.table import Variant
 from bridge.operator import Operator
 
 
@@ -39,7 +40,7 @@ class KernelOperator(Operator):
         """
         return self._op.on_torch(*args, **kwargs)
 
-    def write_shim(self, folder: str | os.PathLike[str], device: str = "CPU") -> pathlib.Path:
+    def write_shim(self, folder: str | os.PathLike[str], device: Variant = "CPU") -> pathlib.Path:
         """Write the generated C++ into a folder, as a start for a shim by hand; returns the file.
 
         Args:

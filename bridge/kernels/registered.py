@@ -89,6 +89,8 @@ class Registered(Overload):
             [device for device, key in DEVICES.items() if has_kernel(torch_op, key, *_COMPOSITES)],
             differentiated if gradient is None else GradientKind.FORMULA,
         )
+        if self._is_told or gradient is not None:
+            self.not_in_programs = f"results= and gradient= do not hold there: call torch.ops.{_path(torch_op)}"
         self._functions = functions
         self._gradient = gradient
         self._line: Line | None = None
@@ -125,6 +127,11 @@ class Registered(Overload):
         if callable(self._gradient):
             return PythonGradient(self.name, text, self.declaration, self._gradient)
         return NoGradient(self.name, text, self.declaration) if self.gradient is GradientKind.NONE else None
+
+
+def _path(torch_op: Any) -> str:
+    """As in "ns.name.overload"."""
+    return str(torch_op.name().replace("::", "."))
 
 
 def has_kernel(torch_op: Any, *keys: str) -> bool:

@@ -15,6 +15,7 @@ from bridge.kernels.sources import Sources, device_library, paths
 from bridge.kernels.toolchain import Flags
 from bridge.op import devices
 from bridge.op.overload import declare, unused_name
+from bridge.op.table import Variant
 from bridge.operator import Operator
 from bridge.primitive import in_pytorch
 
@@ -30,14 +31,14 @@ def _packet(name: str) -> Any:
     return None if found is None or (overload and overload not in found.overloads()) else found
 
 
-def load_registration(name: str, sources: Sources, cuda: Sources, flags: dict[str, Flags]) -> None:
+def load_registration(name: str, sources: Sources, cuda: Sources, flags: dict[Variant, Flags]) -> None:
     """Compile and load what registers an operator. Nothing happens if there are no sources.
 
     Raises KernelError if that cannot be done, or if an operator is registered already by something else: PyTorch does
     not replace operators.
     """
     for_cuda = paths(cuda)
-    device = "CUDA" if devices.target() == "GPU" else "CPU"
+    device: Variant = "CUDA" if devices.target() == "GPU" else "CPU"
     files = paths(sources) + (for_cuda if device == "CUDA" else ())
     if files:
         device_library(device, files, flags[device], elsewhere=device == "CPU" and bool(for_cuda)).load(name)

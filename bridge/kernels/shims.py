@@ -8,9 +8,11 @@ import pathlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from bridge.kernels.declaration import Declaration, Output
 from bridge.op.schema import Argument
+from bridge.op.table import Variant
 
 
 @functools.cache
@@ -19,12 +21,16 @@ def _holders() -> dict[str, str]:
     return json.loads((pathlib.Path(__file__).parent.parent / "holders.json").read_text())
 
 
+# How MindSpore calls a function: as it is, or by a shim around it.
+Form = Literal["aot", "extension"]
+
+
 @dataclass(frozen=True)
 class Function:
     """One C++ function that gets a shim.
 
     Args:
-        form: "aot" or "extension".
+        form: how MindSpore calls it.
         declaration: its schema.
         expression: what stands for it in C++, where the schema's name is not enough.
         hidden: how many arguments at the end the function does not get.
@@ -32,7 +38,7 @@ class Function:
             undefined, zeros take its place.
     """
 
-    form: str
+    form: Form
     declaration: Declaration
     expression: str = ""
     hidden: int = 0
@@ -64,7 +70,7 @@ def symbol(function: Function) -> str:
     return f"aten_{function.identifier}"
 
 
-def text(functions: Sequence[Function], source: pathlib.Path | None, device: str) -> str:
+def text(functions: Sequence[Function], source: pathlib.Path | None, device: Variant) -> str:
     """The C++ of the functions' shims.
 
     Args:
@@ -97,7 +103,7 @@ def _quoted(text: str) -> str:
     return json.dumps(text)
 
 
-def _extension(function: Function, device: str) -> str:
+def _extension(function: Function, device: Variant) -> str:
     """The shim of a function of a PyTorch extension."""
     name = function.identifier
     form = "" if function.declaration.result_types == ["Tensor"] else "_TUPLE"
@@ -176,7 +182,7 @@ def _initialise(place: int, output: Output) -> str:
     return f"c.out({place}).zero_();" if source == "zeros" else f"c.out({place}).copy_(c({_member(source)}));"
 
 
-def _aot(function: Function, device: str) -> str:
+def _aot(function: Function, device: Variant) -> str:
     """The wrapper of a plain AOT function."""
     declaration = function.declaration
     name = function.identifier

@@ -16,12 +16,12 @@ from bridge.kernels.objects import Settings, Unit
 from bridge.kernels.shims import Function
 from bridge.kernels.toolchain import Flags
 from bridge.op import devices
-from bridge.op.table import Device
+from bridge.op.table import Device, Variant
 
 Sources = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 # MindSpore's name of a device -> PyTorch's.
-DEVICES: dict[Device, str] = {"CPU": "CPU", "GPU": "CUDA"}
+DEVICES: dict[Device, Variant] = {"CPU": "CPU", "GPU": "CUDA"}
 
 
 def paths(sources: Sources) -> tuple[pathlib.Path, ...]:
@@ -49,7 +49,7 @@ class DeviceLibrary:
         elsewhere: whether there are sources for the GPU too, which have what these may lack.
     """
 
-    def __init__(self, device: str, sources: tuple[pathlib.Path, ...], flags: Flags, elsewhere: bool) -> None:
+    def __init__(self, device: Variant, sources: tuple[pathlib.Path, ...], flags: Flags, elsewhere: bool) -> None:
         self.device = device
         self.sources = sources
         self.flags = flags
@@ -176,7 +176,7 @@ _shared: dict[Any, DeviceLibrary] = {}
 
 
 def device_library(
-    device: str, sources: tuple[pathlib.Path, ...], flags: Flags, elsewhere: bool = False
+    device: Variant, sources: tuple[pathlib.Path, ...], flags: Flags, elsewhere: bool = False
 ) -> DeviceLibrary:
     """The library of these sources in this process. A new one if they have changed since it was loaded."""
     key = (device, sources, flags, elsewhere)
@@ -193,7 +193,7 @@ class KernelLibrary:
         variants: by device, "CPU" and "CUDA".
     """
 
-    def __init__(self, variants: dict[str, DeviceLibrary]) -> None:
+    def __init__(self, variants: dict[Variant, DeviceLibrary]) -> None:
         self._variants = variants
 
     @property
@@ -206,7 +206,7 @@ class KernelLibrary:
         for variant in self._variants.values():
             variant.declare(functions)
 
-    def variant(self, device: str) -> DeviceLibrary:
+    def variant(self, device: Variant) -> DeviceLibrary:
         """That for "CPU" or "CUDA". Raises KernelError if there are no sources for it."""
         if device not in self._variants:
             name = next(iter(self._variants.values())).name
@@ -220,7 +220,7 @@ class KernelLibrary:
 
 
 def kernel_library(
-    sources: dict[str, tuple[pathlib.Path, ...]], flags: dict[str, Flags], functions: Sequence[Function]
+    sources: dict[Variant, tuple[pathlib.Path, ...]], flags: dict[Variant, Flags], functions: Sequence[Function]
 ) -> KernelLibrary:
     """The libraries of these sources, by device, with these functions among others."""
     elsewhere = bool(sources["CUDA"])

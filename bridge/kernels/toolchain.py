@@ -15,6 +15,7 @@ import torch
 
 from bridge.kernels.errors import KernelError
 from bridge.op.devices import LIBRARIES
+from bridge.op.table import Variant
 
 INCLUDE = LIBRARIES.parent / "include"
 TORCH = pathlib.Path(torch.__file__).parent
@@ -40,7 +41,7 @@ def flag_list(flags: Sequence[str], name: str = "flags") -> tuple[str, ...]:
     return tuple(flags)
 
 
-def flags_by_device(flags: Sequence[str], cpp_flags: Sequence[str], cuda_flags: Sequence[str]) -> dict[str, Flags]:
+def flags_by_device(flags: Sequence[str], cpp_flags: Sequence[str], cuda_flags: Sequence[str]) -> dict[Variant, Flags]:
     """The flags of the libraries for "CPU" and "CUDA".
 
     Of `cuda_flags`, g++ gets those for the preprocessor, because nvcc's others mean nothing to it.

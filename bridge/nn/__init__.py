@@ -25,6 +25,7 @@ from bridge.nn.layers import *  # noqa: F403
 from bridge.nn.module import Module as Module
 from bridge.nn.state_dict import load_state_dict as load_state_dict
 from bridge.nn.state_dict import state_dict as state_dict
+from bridge.torch import nn as _torch_nn
 from bridge.torch.nn import functional as functional
 
 _UNAVAILABLE = {
@@ -47,6 +48,8 @@ def Buffer(data: Any) -> _ms.Parameter:
 
 
 __all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "Any")]
+
+vars(_torch_nn).update({name: globals()[name] for name in __all__})  # ported files write `torch.nn.Linear`, too
 
 
 def __getattr__(name: str) -> Any:

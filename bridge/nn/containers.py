@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import mindspore as ms
@@ -12,9 +13,10 @@ from bridge import _mindspore
 from bridge.nn.layer import Layer
 from bridge.nn.module import Module
 from bridge.programs.program import Program
+from bridge.programs.twin import HasTwin
 
 
-class _Run(_mindspore.CompiledAsMethod):
+class _Run(_mindspore.CompiledAsMethod, HasTwin):
     """The call of a Sequential. In PyNative mode layers that are all PyTorch's run as one module; in a graph each is
     called."""
 
@@ -29,6 +31,10 @@ class _Run(_mindspore.CompiledAsMethod):
         for cell in self.cells:
             value = cell(value)
         return value
+
+    def twin(self, of: Callable[[Any], Any]) -> Any:
+        cells = of(list(self.cells))
+        return lambda value: functools.reduce(lambda result, cell: cell(result), cells, value)
 
     def _are_plain_layers(self) -> bool:
         """Whether nothing stands between the layers but their modules."""
@@ -86,7 +92,7 @@ class ModuleList(ms.nn.CellList, Module):
         super().__init__([] if modules is None else list(modules))  # type: ignore[call-arg]  # of MindSpore's class
 
 
-class ModuleDict(ms.nn.CellDict, Module):
+class ModuleDict(_mindspore.CellsByName, Module):
     """PyTorch's ModuleDict of layers and Cells."""
 
     def __init__(self, modules: Mapping[str, ms.nn.Cell] | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import mindspore as ms
@@ -71,6 +71,22 @@ class Module(ms.nn.Cell):
     def parameters(self, recurse: bool = True) -> Iterator[ms.Parameter]:
         """The Parameters but buffers, each once."""
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+
+    def apply(self: _Self, fn: Callable[[ms.nn.Cell], Any]) -> _Self:  # type: ignore[override]
+        """Call a function with each Cell inside this one, and with this one last."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
+
+    def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Any:
+        """As a Cell has it. Parameters that have one name get their paths for names: MindSpore's lists name what is
+        appended to them without the list's own name."""
+        found = [*super().parameters_and_names(name_prefix, expand)]
+        if expand and len({parameter.name for _, parameter in found}) < len(found):
+            for path, parameter in found:
+                parameter.name = path
+        return iter(found)
 
     def get_submodule(self, target: str) -> ms.nn.Cell:
         """The layer or Cell of a path, as "encoder.layers.0"."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import pathlib
+from typing import Any
 
 import mindspore as ms
 import torch
@@ -57,6 +58,12 @@ def own_kernels() -> Device:
 def torch_name(device: str) -> str:
     """PyTorch's name of MindSpore's device, "CPU" or "GPU", as in "cuda:0"."""
     return f"cuda:{ms.get_context('device_id')}" if device == "GPU" else "cpu"
+
+
+def of_torch(device: Any) -> torch.device:
+    """The device that PyTorch's or MindSpore's name stands for: "cuda:0" or "GPU:0", as `device` of a tensor has it."""
+    is_mindspores = isinstance(device, str) and device.isupper()
+    return torch.device(device.lower().replace("gpu", "cuda") if is_mindspores else device)
 
 
 def place(op: Overload, on_cpu: bool = False) -> Device:

@@ -41,6 +41,7 @@ class Overload:
         gradient: how PyTorch differentiates it.
         gradient_reason: if PyTorch cannot differentiate it: why.
         eager_because: if it has no kernel and the schema does not say why: why.
+        not_in_programs: if it cannot be part of a program (bridge/programs/fuse.py): why.
         dispatched: whether PyTorch's dispatcher knows it.
         random: whether it draws from PyTorch's generator.
         facts: what PyTorch does not tell of it.
@@ -50,6 +51,7 @@ class Overload:
 
     gradient_reason: str = ""
     eager_because: str = ""
+    not_in_programs: str = ""
     dispatched: bool = True
     random: bool = False
     facts: frozenset[Fact] = frozenset()

@@ -11,6 +11,9 @@ from typing import Any, Literal
 # MindSpore's devices that the bridge has kernels for.
 Device = Literal["CPU", "GPU"]
 
+# What PyTorch calls them, and so the sources and libraries of kernels.
+Variant = Literal["CPU", "CUDA"]
+
 # The library with what every shim uses, and the one with the shims of ATen's operators, by device.
 SHARED: dict[Device, str] = {"CPU": "libms_ext.so", "GPU": "libms_ext_cuda.so"}
 SHIMS: dict[Device, str] = {"CPU": "libaten_cpu.so", "GPU": "libaten_cuda.so"}

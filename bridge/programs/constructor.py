@@ -46,7 +46,7 @@ def without_device(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
         TypeError: another device is asked for.
     """
     asked = kwargs.get("device")
-    if asked is not None and torch.device(asked).type != torch.device(devices.torch_name(devices.target())).type:
+    if asked is not None and devices.of_torch(asked).type != torch.device(devices.torch_name(devices.target())).type:
         raise TypeError(
             f"{name}: a layer is on MindSpore's device, {devices.target()}, and not on {asked!r}: leave device out and "
             "call mindspore.set_device"

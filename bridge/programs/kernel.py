@@ -118,4 +118,9 @@ class NoGradient(_InGraph):
 def forward_kernel(name: str, plan: Plan, device: Device, is_differentiable: bool) -> ProgramKernel:
     """The primitive of a function's forward program, with its gradient."""
     gradient = Differentiate(name, plan, device) if is_differentiable else NoGradient(name)
-    return ProgramKernel(f"{name}::forward", plan.forward, device, gradient)
+    kernel = ProgramKernel(f"{name}::forward", plan.forward, device, gradient)
+    # MindSpore differentiates primitives with equal attributes by the bprop of one of them. A forward program may be
+    # that of inputs of several shapes; each has its own backward program.
+    backward = plan.backward.path if plan.backward is not None else ""
+    kernel.add_prim_attr("backward", f"{backward} {plan.sources} {plan.gradients}")
+    return kernel

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -19,9 +19,9 @@ from bridge.programs.memory import is_whole, layout_in_memory, storage_of
 
 @dataclass(frozen=True)
 class Source:
-    """Where backward takes a tensor from: "input" or "output" of forward, or "cotangent" of an output."""
+    """Where backward takes a tensor from: forward's inputs or outputs, or the gradients of these."""
 
-    kind: str
+    kind: Literal["input", "output", "cotangent"]
     position: int
 
 

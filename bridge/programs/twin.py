@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import pathlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -21,6 +21,14 @@ from bridge.programs.state import tensor_of
 _FRAMEWORKS = tuple(
     f"{pathlib.Path(file).parent}/" for file in (ms.__file__, torch.__file__, str(pathlib.Path(__file__).parent))
 )
+
+
+class HasTwin:
+    """An object that is no Cell and holds some."""
+
+    def twin(self, of: Callable[[Any], Any]) -> Any:
+        """What stands for it. `of` gives what stands for a value that it holds."""
+        raise NotImplementedError
 
 
 class Twins:
@@ -42,6 +50,8 @@ class Twins:
             if id(value) not in self._known:
                 self._make(value)
             return self._known[id(value)][1]
+        if isinstance(value, HasTwin):
+            return value.twin(self.of)
         if isinstance(value, MethodType):
             return MethodType(value.__func__, self.of(value.__self__))
         if type(value) in (list, tuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from bridge import _mindspore
@@ -26,13 +27,16 @@ class Elsewhere(_mindspore.CompiledAsMethod):
 
     @functools.cached_property
     def _graph_call(self) -> Any:
-        return graph_call(self.__name__, self._refuse)
+        return graph_call(self.__name__, self.refuse)
 
-    def _refuse(self, *_: Any) -> NoReturn:
+    def refuse(self, *_: Any) -> NoReturn:
+        """Say what MindSpore has instead."""
         raise NotImplementedError(f"{self.__name__} is not in bridge.torch: {self.sentence}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self._refuse()
+        if isinstance(self._value, type) and hasattr(self._value, "__enter__"):
+            return _Context(self)
+        self.refuse()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(self._value, name):
@@ -45,3 +49,24 @@ class Elsewhere(_mindspore.CompiledAsMethod):
 
     def __repr__(self) -> str:
         return f"<{self.__name__}: {self.sentence}>"
+
+
+class _Context:
+    """A context manager that MindSpore does not have. A class may be defined with it as a decorator, for a method that
+    is never called."""
+
+    def __init__(self, elsewhere: Elsewhere) -> None:
+        self._elsewhere = elsewhere
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def refused(*args: Any, **kwargs: Any) -> NoReturn:
+            self._elsewhere.refuse()
+
+        return refused
+
+    def __enter__(self) -> NoReturn:
+        self._elsewhere.refuse()
+
+    def __exit__(self, *error: Any) -> None:
+        """Never reached."""

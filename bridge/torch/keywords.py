@@ -8,6 +8,7 @@ import torch
 
 from bridge.op import devices
 from bridge.operator import Operator
+from bridge.primitive.graph_calls import GraphTensor
 
 # NumPy's names, which PyTorch's parser takes too.
 _ALIASES = {"axis": "dim", "keepdims": "keepdim"}
@@ -58,7 +59,9 @@ def _check(name: str, key: str, value: Any) -> None:
 
 
 def _check_device(name: str, value: Any) -> None:
+    if isinstance(value, GraphTensor):  # `x.device`
+        raise ValueError(f"{name}: a graph does not know the device of a tensor: leave device= out, it is MindSpore's")
     current = torch.device(devices.torch_name(devices.target()))
-    asked = torch.device(value)
+    asked = devices.of_torch(value)
     if asked.type != current.type or (asked.type == "cuda" and asked.index not in (None, current.index)):
         raise ValueError(f"{name}: device {value} is not MindSpore's device, which is {current}")

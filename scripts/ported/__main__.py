@@ -31,7 +31,11 @@ def verdict(file: File, mode: str) -> str:
 
 def show(file: File, modes: list[str]) -> bool:
     """Print the row of a file; whether it is equal in all modes."""
-    _, counts = file.ported_text()
+    try:
+        _, counts = file.ported_text()
+    except (ModuleNotFoundError, ValueError) as error:
+        print(f"| {file.source} | {error} |", flush=True)
+        return False
     verdicts = [verdict(file, mode) for mode in modes]
     kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     cells = (file.source, len(file.text().splitlines()), counts.total(), kinds, *verdicts)

@@ -18,24 +18,29 @@ from .file import File
 
 STEPS = 10
 OPTIONS: dict[str, Any] = {"lr": 1e-3, "weight_decay": 0.01}
-MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
+MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE, "fused": ms.PYNATIVE_MODE}
 
 
 def compare(file: File, mode: str) -> list[str]:
-    """What differs, as lines; none if all bits are equal."""
+    """What differs, as lines; none if all bits are equal.
+
+    Args:
+        mode: one of MODES; "fused" is a step of the network by bridge.fuse.
+    """
     ms.set_context(mode=MODES[mode])
     try:
-        return list(_differences(file))
+        return list(_differences(file, mode == "fused"))
     finally:
         ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
-def _differences(file: File) -> Iterator[str]:
+def _differences(file: File, is_fused: bool) -> Iterator[str]:
     torch.manual_seed(0)
     module = file.make(file.original())
     bridge.manual_seed(0)
-    net = file.make(file.ported())
+    net = file.make(file.ported(is_fused))
     yield from _unequal("initial values", tnn.state_dict(net), module.state_dict())
+    called = bridge.fuse(net) if is_fused else net
     inputs = [torch.from_numpy(array) for array in file.inputs]
     tensors = [ms.Tensor(array) for array in file.inputs]
     optimizer, own_optimizer = (
@@ -44,19 +49,19 @@ def _differences(file: File) -> Iterator[str]:
     )
 
     def loss(*args):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        own_result = net(*args)
+        own_result = first(called(*args))
         return T.mean(T.square(own_result)), own_result
 
     value_and_grad = ms.value_and_grad(loss, None, net.trainable_params(), has_aux=True)
     for step in range(STEPS):
         torch.manual_seed(step)
-        result = module(*inputs)
+        result = first(module(*inputs))
         optimizer.zero_grad()
         result.square().mean().backward()
         bridge.manual_seed(step)
         (_, own_result), own_gradients = value_and_grad(*tensors)
         if step == 0:
-            gradients = {name: parameter.grad for name, parameter in module.named_parameters()}
+            gradients = {name: own.grad for name, own in module.named_parameters() if own.grad is not None}
             yield from _unequal("results", {"": _tensor(own_result)}, {"": result})
             yield from _unequal("gradients", _named(net, own_gradients), gradients)
         optimizer.step()
@@ -64,9 +69,14 @@ def _differences(file: File) -> Iterator[str]:
     yield from _unequal(f"weights after {STEPS} steps", tnn.state_dict(net), module.state_dict())
 
 
+def first(result):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+    return result[0] if isinstance(result, tuple) else result
+
+
 def _named(net: Any, gradients: Any) -> dict[str, torch.Tensor]:
-    names = [parameter.name for parameter in net.trainable_params()]
-    return {name: _tensor(gradient) for name, gradient in zip(names, gradients, strict=True)}
+    """Gradients of `trainable_params`, under PyTorch's names."""
+    found = {id(own): gradient for own, gradient in zip(net.trainable_params(), gradients, strict=True)}
+    return {name: _tensor(found[id(own)]) for name, own in net.named_parameters() if id(own) in found}
 
 
 def _tensor(value: ms.Tensor) -> torch.Tensor:

@@ -27,8 +27,11 @@ IMPORTS = (
     (r"^from torch import nn, (.*)$", r"from bridge import nn\nfrom bridge.torch import \1"),
     (r"^from torch import ", "from bridge.torch import "),
     (r"^from torch\.nn import ", "from bridge.nn import "),
+    (r"^import torch\.nn\.init as init$", "from bridge.nn import init"),
+    (r"^from torch\.optim import ", "from bridge.optim import "),
     (r"^from einops(?=[. ])", "from bridge.einops"),
 )
+NOT_WHEN_FUSED = ("method", "operator", "graph")
 CONSTRUCT = r"\bdef forward\("
 
 
@@ -37,20 +40,22 @@ class File:
     """A file to port.
 
     Args:
+        name: a short one.
         source: the module.
         edits: by their kind, texts and what becomes of each wherever it stands.
         make: makes the network from the module, PyTorch's or the ported one.
         inputs: the arrays that the network is called with.
+        differs: by the mode, why bits differ there.
+        needs: files that this one imports, which an edit imports under their names with "_ported".
     """
 
+    name: str
     source: str
     make: Callable[[Any], Any]
     inputs: tuple[np.ndarray, ...]
     edits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.source.rpartition(".")[2]
+    differs: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[File, ...] = ()
 
     def original(self) -> ModuleType:
         """The file as its package has it.
@@ -64,8 +69,11 @@ class File:
     def text(self) -> str:
         return Path(self.original().__file__ or "").read_text()
 
-    def ported_text(self) -> tuple[str, Counter[str]]:
+    def ported_text(self, is_fused: bool = False) -> tuple[str, Counter[str]]:
         """The text after all edits, and how many of each kind there were.
+
+        Args:
+            is_fused: whether bridge.fuse runs the network: the methods and operators of tensors are PyTorch's there.
 
         Raises:
             ValueError: a text to edit is not in the file.
@@ -76,6 +84,8 @@ class File:
             counts["import"] += count
         text, counts["construct"] = re.subn(CONSTRUCT, "def construct(", text)
         for kind, edits in self.edits.items():
+            if is_fused and kind in NOT_WHEN_FUSED:
+                continue
             for old, new in edits.items():
                 if old not in text:
                     raise ValueError(f"{self.source} of the installed release has no {old!r}")
@@ -83,13 +93,14 @@ class File:
                 text = text.replace(old, new)
         return text, counts
 
-    def ported(self) -> ModuleType:
+    def ported(self, is_fused: bool = False) -> ModuleType:
         """The ported file, imported. Its relative imports are those of the package."""
+        for file in self.needs:
+            file.ported(is_fused)
         BUILD.mkdir(parents=True, exist_ok=True)
         path = BUILD / f"{self.name}.py"
-        path.write_text(self.ported_text()[0])
-        package = self.source.rpartition(".")[0]
-        spec = importlib.util.spec_from_file_location(f"{package}.{self.name}_ported", path)
+        path.write_text(self.ported_text(is_fused)[0])
+        spec = importlib.util.spec_from_file_location(f"{self.source}_ported", path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
@@ -97,9 +108,9 @@ class File:
         return module
 
 
-def image(size: int, channels: int = 3, batch: int = 2) -> np.ndarray:
+def image(size: int, channels: int = 3, batch: int = 3) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((batch, channels, size, size)).astype(np.float32)
 
 
-def words(length: int, count: int, batch: int = 2) -> np.ndarray:
+def words(length: int, count: int, batch: int = 3) -> np.ndarray:
     return np.random.default_rng(0).integers(0, count, (batch, length))

@@ -1,4 +1,4 @@
-"""torch.nn as far as it is functions: `functional`. bridge.nn has the layers."""
+"""torch.nn as far as it is functions: `functional`. The layers are here too, from when bridge.nn is imported."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from ..file import File, image
 
 FILE = File(
+    name="resnet",
     source="torchvision.models.resnet",
     edits={
         "package": {"@register_model()\n": ""},  # torchvision has them already

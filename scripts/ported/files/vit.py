@@ -3,6 +3,7 @@
 from ..file import File, image
 
 FILE = File(
+    name="vit",
     source="vit_pytorch.vit",
     edits={
         "method": {

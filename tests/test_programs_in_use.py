@@ -1,0 +1,242 @@
+"""A module in a program that goes on: weights that change between steps, several calls, threads, and errors.
+
+Each in a graph, and by bridge.value_and_grad in both modes. tests/test_programs.py has the same for PyNative mode.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pathlib
+import pickle
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import bridge
+from bridge import aten
+from bridge.op import devices
+from shared import data
+
+Differentiate = Callable[..., Callable[..., Any]]
+
+
+def in_graph(value_and_grad: Any) -> Differentiate:
+    def differentiated(function: Any, weights: Any) -> Any:
+        differentiate = value_and_grad(function, None, weights)
+
+        def step(x):
+            return differentiate(x)
+
+        return ms.jit(step)
+
+    return differentiated
+
+
+def in_one(function: Any, weights: Any) -> Any:
+    return bridge.value_and_grad(function, None, weights)
+
+
+WAYS = {"graph": in_graph(ms.value_and_grad), "in one": in_one, "graph, in one": in_graph(bridge.value_and_grad)}
+
+
+@pytest.fixture(params=WAYS)
+def differentiate(request: pytest.FixtureRequest) -> Differentiate:
+    """What makes a function that gives a value and the gradients of weights."""
+    return WAYS[request.param]
+
+
+def mlp() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.GELU(), torch.nn.Linear(8, 4))
+
+
+def device() -> str:
+    return devices.torch_name(devices.target())
+
+
+def in_torch(module: torch.nn.Module, x: ms.Tensor, function: Any = None) -> list[torch.Tensor]:
+    """The value and the gradients of all parameters."""
+    value = (function or module)(torch.from_numpy(x.asnumpy()).to(device()))
+    return [value, *torch.autograd.grad(value, list(module.parameters()), torch.ones_like(value))]
+
+
+def equal(own: ms.Tensor, expected: torch.Tensor) -> bool:
+    return own.asnumpy().tobytes() == expected.detach().cpu().numpy().tobytes()
+
+
+def same(found: Any, expected: list[torch.Tensor]) -> bool:
+    value, gradients = found
+    return all(equal(own, tensor) for own, tensor in zip((value, *gradients), expected, strict=True))
+
+
+def test_a_module_is_called_twice_and_by_two_cells(differentiate: Differentiate) -> None:
+    """Twice and not more often, because MindSpore may add three gradients in another order."""
+    module = torch.nn.Linear(4, 4)
+    reference = copy.deepcopy(module).to(device())
+    first, second = bridge.cell(module), bridge.cell(module)
+
+    def both(x):
+        return second(aten.relu(first(x)))
+
+    x = ms.Tensor(data(2, 4))
+    found = differentiate(both, first.trainable_params())(x)
+    assert same(found, in_torch(reference, x, lambda x: reference(F.relu(reference(x)))))
+
+
+def test_weights_that_are_written_to_between_steps_are_seen(differentiate: Differentiate) -> None:
+    net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
+    reference = mlp().to(device())
+    step = differentiate(net, net.trainable_params())
+    assert same(step(x), in_torch(reference, x))
+
+    ms.ops.assign(net.parameters_dict()["0.weight"], ms.Tensor(data(8, 4, seed=1)))
+    with torch.no_grad():
+        reference.get_parameter("0.weight").copy_(torch.from_numpy(data(8, 4, seed=1)))
+    assert same(step(x), in_torch(reference, x))
+
+    for module in (net.module, reference):
+        with torch.no_grad():
+            module.get_parameter("3.bias").fill_(3.0)
+    assert same(step(x), in_torch(reference, x))
+
+
+def test_weights_that_are_given_other_data_between_steps_are_seen(tmp_path: pathlib.Path) -> None:
+    """Not in a graph: MindSpore's graphs go on with the data that a Parameter had, with its own operators too."""
+    net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
+    reference = mlp().to(device())
+    step = in_one(net, net.trainable_params())
+    ms.save_checkpoint(net, str(tmp_path / "net.ckpt"))
+    saved = copy.deepcopy(reference.state_dict())
+    assert same(step(x), in_torch(reference, x))
+
+    net.parameters_dict()["0.weight"].set_data(ms.Tensor(data(8, 4, seed=1)))
+    with torch.no_grad():
+        reference.get_parameter("0.weight").copy_(torch.from_numpy(data(8, 4, seed=1)))
+    assert same(step(x), in_torch(reference, x))
+
+    ms.load_param_into_net(net, ms.load_checkpoint(str(tmp_path / "net.ckpt")))
+    reference.load_state_dict(saved)
+    assert same(step(x), in_torch(reference, x))
+
+
+def test_copies_are_differentiated(differentiate: Differentiate) -> None:
+    net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
+    expected = in_torch(copy.deepcopy(net.module).to(device()), x)
+    for copied in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert same(differentiate(copied, copied.trainable_params())(x), expected)
+
+
+class TwoResults(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.used(x), self.unused(x)
+
+
+def test_a_result_is_not_used(differentiate: Differentiate) -> None:
+    net, x = bridge.cell(TwoResults()), ms.Tensor(data(2, 4))
+    reference = copy.deepcopy(net.module).to(device())
+
+    def one(x):
+        return net(x)[0]
+
+    value, gradients = differentiate(one, net.trainable_params())(x)
+    assert same((value, gradients[:2]), in_torch(reference.get_submodule("used"), x))
+    assert not any(gradient.asnumpy().any() for gradient in gradients[2:])
+
+
+def test_an_error_in_forward_leaves_the_next_step_right() -> None:
+    """Not in a graph: MindSpore does not run a graph again after an error, with its own operators neither."""
+    if devices.target() == "GPU":
+        pytest.skip("a wrong index ends CUDA's context, in PyTorch too")
+    table = torch.nn.Sequential(torch.nn.Embedding(5, 4), torch.nn.Linear(4, 4))
+    net, reference = bridge.cell(table), copy.deepcopy(table)
+    step = in_one(net, net.trainable_params())
+    for _ in range(2):
+        with pytest.raises(IndexError, match="index out of range in self"):
+            step(ms.Tensor([1, 7]))
+        assert same(step(ms.Tensor([1, 4])), in_torch(reference, ms.Tensor([1, 4])))
+
+
+def test_an_error_in_backward_leaves_the_next_step_right() -> None:
+    """A graph has no Python in backward that could fail."""
+
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+            raise ZeroDivisionError("mine")
+
+    class Failing(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return Fails.apply(x)
+
+    net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        bridge.value_and_grad(bridge.cell(Failing()))(x)
+    expected = in_torch(copy.deepcopy(net.module).to(device()), x)
+    assert same(in_one(net, net.trainable_params())(x), expected)
+
+
+def test_four_threads() -> None:
+    """MindSpore does not run one compiled graph on several threads at once, with its own operators neither."""
+    net, x = bridge.cell(mlp().eval()), ms.Tensor(data(3, 4))
+    expected = in_torch(copy.deepcopy(net.module).to(device()), x)
+    step = in_one(net, net.trainable_params())
+    right = [same(step(x), expected)]
+
+    def work() -> None:
+        for _ in range(20):
+            right.append(same(step(x), expected))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert right == [True] * 81
+
+
+def test_what_a_step_saves_is_freed() -> None:
+    class Remembers(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x.exp()
+            alive.append(weakref.ref(y))
+            return y * y
+
+    alive: list[Any] = []
+    step = bridge.value_and_grad(bridge.cell(Remembers()))
+    results = [step(ms.Tensor(data(3))) for _ in range(3)]
+    gc.collect()
+    assert len(results) == 3
+    assert [ref() for ref in alive] == [None] * 3
+
+
+def test_many_steps_end_where_pytorchs_do(differentiate: Differentiate) -> None:
+    net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
+    reference = copy.deepcopy(net.module).to(device())
+    optimizer = bridge.optim.Adam(net.trainable_params(), 0.01)
+    torch_optimizer = torch.optim.Adam(reference.parameters(), 0.01)
+    step = differentiate(net, optimizer.parameters)
+    for _ in range(200):
+        _, gradients = step(x)
+        optimizer(gradients)
+        _, *found = in_torch(reference, x)
+        for parameter, gradient in zip(reference.parameters(), found, strict=True):
+            parameter.grad = gradient
+        torch_optimizer.step()
+    for name, tensor in reference.state_dict().items():
+        np.testing.assert_array_equal(net.parameters_dict()[name].asnumpy(), tensor.cpu().numpy())
