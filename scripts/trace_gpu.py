@@ -4,6 +4,7 @@ how often the host waits for the device.
 
     python scripts/trace_gpu.py                   # tensors of 4096 by 4096, both modes
     python scripts/trace_gpu.py --size 1024 --json trace.json
+    python scripts/trace_gpu.py --networks        # forward and gradients of whole networks
 
 Per link of a chain: microseconds of kernels and copies, and of the gaps between them; the number of kernels. For the
 whole chain: the calls that make the host wait (cudaStreamSynchronize and the like), whoever makes them, with those at
@@ -13,6 +14,7 @@ its end. The ratios are between kernel times.
 from __future__ import annotations
 
 import argparse
+import copy
 import functools
 import json
 from collections import Counter
@@ -27,6 +29,9 @@ from torch.autograd import DeviceType
 
 from bench.cases import CASES, Case
 from bench.chains import Chains
+from bench_networks import ON_GPU
+from bench_programs import OWN
+from bench_programs import WAYS as PROGRAMS
 
 LENGTH = 20
 WAYS = ("bridge", "mindspore", "torch")
@@ -76,12 +81,31 @@ def traces(case: Case, size: int, mode: str) -> dict[str, Trace]:
     return found
 
 
+def trace_networks() -> None:
+    """A row for each network of bench_networks.py and way of bench_programs.py."""
+    print(f"{'forward and gradients':40} {'kernels ms':>10} {'gaps ms':>8} {'kernels':>8}  waits")
+    for name, (make, array) in ON_GPU.items():
+        module = make().train()
+        for way in OWN:
+            calls = PROGRAMS[way](copy.deepcopy(module), array)
+            found = trace(calls.gradients, torch.cuda.synchronize, 1)
+            print(
+                f"{name + ', ' + way:40} {found.kernel_us / 1e3:10.2f} {found.gap_us / 1e3:8.2f} {found.kernels:8.0f}  "
+                f"{found.waits}",
+                flush=True,
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--networks", action="store_true", help="whole networks in place of chains")
     parsed = parser.parse_args()
     ms.set_device("GPU")
+    if parsed.networks:
+        trace_networks()
+        return
     rows = []
     print(
         f"{'per link':22}"
