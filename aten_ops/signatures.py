@@ -1,7 +1,8 @@
 """The signatures of PyTorch's functions and classes as a Python caller of the bridge sees them, for its stubs.
 
-A signature is taken from the first of these that has it: Python itself, PyTorch's own stubs, the first line of the
-docstring with the types of ATen's schema. Types become MindSpore's; one that has no meaning for a caller becomes Any.
+A signature is taken from the first of these that has it: PyTorch's own stubs, with the defaults that Python knows;
+Python itself; the first line of the docstring, with the types of ATen's schema. Types become MindSpore's; one that has
+no meaning for a caller becomes Any.
 """
 
 from __future__ import annotations
@@ -53,10 +54,28 @@ def signatures(name: str, function: Any, stub: dict[str, list[ast.FunctionDef]])
         function: PyTorch's.
         stub: what PyTorch's stub has, by name.
     """
-    own, stubs = _of_python(function), stub.get(name, [])
-    if own is not None and not (stubs and own.args.vararg and own.args.kwarg):
-        return [_translated(own)]
-    return [_translated(copy.deepcopy(node)) for node in stubs or [_of_docstring(function)]]
+    own, stubs = _of_python(function), copy.deepcopy(stub.get(name, []))
+    for node in stubs:
+        _fill(node.args, {} if own is None else _defaults(own.args))
+    return [_translated(node) for node in stubs or [own or _of_docstring(function)]]
+
+
+def _defaults(arguments: ast.arguments) -> dict[str, ast.expr]:
+    """The defaults of arguments, by their names."""
+    with_default = arguments.args[len(arguments.args) - len(arguments.defaults) :]
+    found = {argument.arg: value for argument, value in zip(with_default, arguments.defaults, strict=True)}
+    for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        found.update({argument.arg: value} if value else {})
+    return found
+
+
+def _fill(arguments: ast.arguments, known: dict[str, ast.expr]) -> None:
+    """Give arguments that a stub calls optional, without a value, the defaults that are known."""
+    with_default = arguments.args[len(arguments.args) - len(arguments.defaults) :]
+    pairs = zip(with_default, arguments.defaults, strict=True)
+    arguments.defaults = [known.get(argument.arg, value) for argument, value in pairs]
+    named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    arguments.kw_defaults = [value and known.get(argument.arg, value) for argument, value in named]
 
 
 def of_stub(path: str, of_class: str | None = None) -> dict[str, list[ast.FunctionDef]]:

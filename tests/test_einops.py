@@ -13,7 +13,7 @@ from mindspore import nn
 
 import bridge
 from bridge import torch as T
-from shared import MODES, data
+from shared import MODES, data, torch_device
 
 einops = pytest.importorskip("einops", reason="einops is an extra of the tests: pip install einops")
 import bridge.einops  # noqa: E402  # which imports einops
@@ -68,8 +68,8 @@ def test_results_are_pytorchs(row: str, name: str, mode: Callable[..., Any]) -> 
     def run(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return function(*tensors(x), *others, **keywords)
 
-    expected = getattr(einops, called)(*tensors(torch.tensor(X)), *others, **keywords)
-    assert np.array_equal(mode(run)(ms.Tensor(X)).asnumpy(), expected.numpy())
+    expected = getattr(einops, called)(*tensors(torch.tensor(X, device=torch_device())), *others, **keywords)
+    assert np.array_equal(mode(run)(ms.Tensor(X)).asnumpy(), expected.cpu().numpy())
 
 
 @library
@@ -85,9 +85,9 @@ def test_gradients_are_pytorchs(row: str, name: str, mode: Callable[..., Any]) -
     def run(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return T.square(function(*tensors(x), *others, **keywords)).sum()
 
-    x = torch.tensor(X, requires_grad=True)
+    x = torch.tensor(X, device=torch_device(), requires_grad=True)
     (gradient,) = torch.autograd.grad(getattr(einops, called)(*tensors(x), *others, **keywords).square().sum(), x)
-    assert np.array_equal(ms.grad(mode(run))(ms.Tensor(X)).asnumpy(), gradient.numpy())
+    assert np.array_equal(ms.grad(mode(run))(ms.Tensor(X)).asnumpy(), gradient.cpu().numpy())
 
 
 def test_pack_and_back(mode: Callable[..., Any]) -> None:
@@ -123,10 +123,10 @@ def test_layers(mode: Callable[..., Any]) -> None:
     from einops.layers import torch as of_pytorch
 
     torch.manual_seed(1)
-    mix = of_pytorch.EinMix("b n c -> b n d", weight_shape="c d", bias_shape="d", c=18, d=5)
+    mix = of_pytorch.EinMix("b n c -> b n d", weight_shape="c d", bias_shape="d", c=18, d=5).to(torch_device())
     bridge.manual_seed(1)
     net = Patches(layers)
     assert [p.name for p in net.trainable_params()] == ["mix.weight", "mix.bias"]
-    patches = einops.rearrange(torch.tensor(X), "b c (h p) (w q) -> b (h w) (p q c)", p=2, q=3)
+    patches = einops.rearrange(torch.tensor(X, device=torch_device()), "b c (h p) (w q) -> b (h w) (p q c)", p=2, q=3)
     expected = mix(patches).mean(dim=1)
-    assert np.array_equal(mode(net)(ms.Tensor(X)).asnumpy(), expected.detach().numpy())
+    assert np.array_equal(mode(net)(ms.Tensor(X)).asnumpy(), expected.detach().cpu().numpy())

@@ -8,7 +8,7 @@ import importlib.util
 import pytest
 
 from ported.compare import MODES, compare
-from ported.files import simple_vit
+from ported.files.simple_vit import FILE
 
 
 def skip_without(package: str) -> None:
@@ -19,16 +19,14 @@ def skip_without(package: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_ported_file_has_pytorchs_bits(mode: str) -> None:
     skip_without("vit_pytorch")
-    assert compare(simple_vit.FILE, mode) == []
+    assert compare(FILE, mode) == []
 
 
 def test_a_comparison_finds_what_differs() -> None:
     skip_without("vit_pytorch")
-    methods = dict(simple_vit.FILE.edits["method"])
+    methods = dict(FILE.edits["method"])
     methods["x.mean(dim = 1)"] = "torch.amax(x, dim = 1)"
-    differences = compare(
-        dataclasses.replace(simple_vit.FILE, edits={**simple_vit.FILE.edits, "method": methods}), "pynative"
-    )
+    differences = compare(dataclasses.replace(FILE, edits={**FILE.edits, "method": methods}), "pynative")
     assert any(line.startswith("results") for line in differences)
     assert any(line.startswith("gradients: transformer.norm.weight") for line in differences)
 
@@ -36,4 +34,4 @@ def test_a_comparison_finds_what_differs() -> None:
 def test_an_edit_that_finds_nothing_is_an_error() -> None:
     skip_without("vit_pytorch")
     with pytest.raises(ValueError, match=r"vit_pytorch\.simple_vit of the installed release has no 'no such text'"):
-        dataclasses.replace(simple_vit.FILE, edits={"method": {"no such text": ""}}).ported_text()
+        dataclasses.replace(FILE, edits={"method": {"no such text": ""}}).ported_text()

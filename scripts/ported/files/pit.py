@@ -9,7 +9,6 @@ FILE = File(
     source="vit_pytorch.pit",
     edits={
         "method": {"self.to_qkv(x).chunk(3, dim = -1)": "torch.chunk(self.to_qkv(x), 3, dim = -1)"},
-        "operator": {"x += self.pos_embedding[:, :n+1]": "x = x + self.pos_embedding[:, :n+1]"},
         "graph": {
             "int(sqrt(tokens.shape[1]))": "int(tokens.shape[1] ** 0.5)",
             "        b, n, _, h = *x.shape, self.heads\n": "",
