@@ -127,7 +127,7 @@ def networks() -> Networks:
 
 
 def finish() -> None:
-    """Wait for all that was started: what MindSpore has yet to launch, and every stream. On a CPU it has run by then."""
+    """Wait for what MindSpore has yet to launch, and for every stream. On a CPU all has run by then."""
     if on_gpu():
         ms.runtime.synchronize()
         torch.cuda.synchronize()
