@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch.testing._internal.opinfo.core import ForeachFuncInfo
 
 import bridge
 from bridge import torch as T
@@ -72,6 +73,8 @@ def rows() -> Iterator[tuple[Any, Function, Callable[..., Any]]]:
     public = [value for namespace in NAMESPACES for value in vars(namespace).values() if type(value) is Function]
     by_function = {id(value.function): value for value in public}
     for entry in opinfo_entries():
+        if isinstance(entry, ForeachFuncInfo):  # private functions on lists of tensors
+            continue
         function = by_function.get(id(entry.op))
         if function is not None:
             yield entry, function, entry.op
