@@ -105,7 +105,7 @@ class FirstOrderOnly(_InGraph):
     """The gradient of a backward program, which does not exist."""
 
     def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
-        raise RuntimeError(f"{self.name}: gradients of second order are for PyNative mode; a graph has the first only")
+        raise RuntimeError(f"{self.name}: the gradient of a PyTorch module's gradient is not available")
 
 
 class NoGradient(_InGraph):
