@@ -16,6 +16,8 @@ from typing import Any
 from mindspore import nn
 from mindspore._c_expression import typing
 from mindspore.ops import primitive as _primitive
+from mindspore.ops.composite import base as _composite
+from mindspore.ops.function.grad import grad_func as _grad_func
 from mindspore.train import amp
 
 # A tensor's type, as inference returns it.
@@ -33,6 +35,29 @@ def stop_recording() -> None:
     """What PyNative mode does after an error in one of its own operators: else it goes on recording."""
     if _pynative_executor.requires_grad():
         _pynative_executor.clear_res()
+
+
+def stop_recordings_that_fail() -> None:
+    """Have PyNative mode stop recording when a function that it differentiates raises an error. It does so for Cells
+    only: after another function, all later gradients would be those of a gradient."""
+    # The first name is that of 2.9 and 2.10, the second that of 2.8.
+    places = [(_composite, "_pynative_func_grad_forward"), (_grad_func, "_pynative_func_grad_forward")]
+    places += [(kind, "_pynative_forward_run") for kind in (_composite.GradOperation, _composite._Grad)]
+    for place, name in places:
+        if name in vars(place):
+            setattr(place, name, _stopping(vars(place)[name]))
+
+
+def _stopping(run: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(run)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(*args, **kwargs)
+        except BaseException:
+            stop_recording()
+            raise
+
+    return forward
 
 
 def run_primitive(primitive: Any, tensors: Sequence[Any]) -> Any:

@@ -18,8 +18,9 @@ def start() -> None:
     """Make the process ready for calls, once.
 
     It loads the libraries, lets their kernels ask Python for shapes, makes MindSpore's seeds PyTorch's too, and notes
-    from then on whether a network of `mindspore.amp`'s level "auto" is made. The first call of a CUDA
-    kernel also gives PyTorch's allocator MindSpore's memory (ms_ext/cuda/allocator.cu).
+    from then on whether a network of `mindspore.amp`'s level "auto" is made. It has MindSpore stop recording when a
+    function that is differentiated raises an error. The first call of a CUDA kernel also gives PyTorch's allocator
+    MindSpore's memory (ms_ext/cuda/allocator.cu).
     """
     global _started
     with _lock:
@@ -35,6 +36,7 @@ def _start() -> None:
     devices.load(SHIMS["CPU"])
     seeds.follow_mindspore()
     _mindspore.auto_levels()
+    _mindspore.stop_recordings_that_fail()
 
 
 def start_on(device: str) -> None:

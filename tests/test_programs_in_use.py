@@ -240,3 +240,25 @@ def test_many_steps_end_where_pytorchs_do(differentiate: Differentiate) -> None:
         torch_optimizer.step()
     for name, tensor in reference.state_dict().items():
         np.testing.assert_array_equal(net.parameters_dict()[name].asnumpy(), tensor.cpu().numpy())
+
+
+def _raises(x: ms.Tensor) -> ms.Tensor:
+    raise ValueError("the user's own")
+
+
+AFTER = {
+    "an error of the user's": _raises,
+    "an error of the bridge's": lambda x: aten.mm(x, x),
+    "an error of MindSpore's": lambda x: ms.ops.matmul(x, ms.Tensor(np.ones((7, 7), np.float32))),
+}
+
+
+@pytest.mark.parametrize("rest", AFTER.values(), ids=AFTER)
+@pytest.mark.parametrize("gradient", [ms.grad, ms.value_and_grad])
+def test_gradients_work_after_an_error(gradient: Any, rest: Callable[[ms.Tensor], ms.Tensor]) -> None:
+    module = torch.nn.Linear(3, 4).to(devices.torch_name(devices.target()))
+    cell, x = bridge.cell(module), ms.Tensor(data(2, 3))
+    with pytest.raises((ValueError, RuntimeError)):
+        gradient(lambda x: rest(cell(x)))(x)
+    expected = torch.ones(2, 4, device=module.weight.device) @ module.weight
+    assert np.array_equal(ms.grad(lambda x: cell(x).sum())(x).asnumpy(), expected.detach().cpu().numpy())
