@@ -12,7 +12,9 @@ from bridge.op.overload import GradientKind, Overload
 from bridge.op.schema import label
 from bridge.primitive.in_pytorch import without_kernel
 
-_PAGES = {
+# Where PyTorch's pages are.
+PAGES = "https://docs.pytorch.org/docs/stable/generated"
+_PLACES = {
     torch: "torch",
     torch.nn.functional: "torch.nn.functional",
     torch.linalg: "torch.linalg",
@@ -57,8 +59,8 @@ def _facts(op: Overload) -> str:
 def _page(op: Overload) -> str:
     """The address of the public function's page, if there is one."""
     packet = op.schema.packet
-    for namespace, place in _PAGES.items():
+    for namespace, place in _PLACES.items():
         for name in (packet, packet.removeprefix(f"{place.rpartition('.')[2]}_")):
             if op.schema.is_aten and not name.startswith("_") and callable(getattr(namespace, name, None)):
-                return f"https://docs.pytorch.org/docs/stable/generated/{place}.{name}.html"
+                return f"{PAGES}/{place}.{name}.html"
     return ""

@@ -171,20 +171,21 @@ def tokens(words: int, *shape: int) -> np.ndarray:
 
 Networks = dict[str, tuple[Callable[[], torch.nn.Module], np.ndarray]]
 
-ON_CPU: Networks = {
+_SMALL: Networks = {
     "mlp": (mlp, numbers(32, 256)),
     "llama": (llama, tokens(256, 4, 32)),
     "gpt": (GPT, tokens(1000, 8, 64)),
     "cnn": (cnn, numbers(8, 3, 64, 64)),
+}
+
+ON_CPU: Networks = {
+    **_SMALL,
     "vit": (ViT, numbers(4, 3, 224, 224)),
     "resnet18": (resnet18, numbers(4, 3, 224, 224)),
 }
 
 ON_GPU: Networks = {
-    "mlp": (mlp, numbers(32, 256)),
-    "llama": (llama, tokens(256, 4, 32)),
-    "gpt": (GPT, tokens(1000, 8, 64)),
-    "cnn": (cnn, numbers(8, 3, 64, 64)),
+    **_SMALL,
     "resnet50": (resnet50, numbers(8, 3, 224, 224)),
     "vit-small": (lambda: ViT(384, 12, 6), numbers(32, 3, 224, 224)),
     "gpt-1024": (lambda: GPT(1024, 12, 16, 8000, 512), tokens(8000, 8, 512)),

@@ -55,7 +55,7 @@ def inside() -> Iterator[None]:
         _threads.inside = before
 
 
-def bind(name: str, schemas: Sequence[Overload], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
+def bind(name: str, overloads: Sequence[Overload], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
     """The call with marks for its tensors.
 
     Raises:
@@ -69,7 +69,7 @@ def bind(name: str, schemas: Sequence[Overload], args: Sequence[Any], kwargs: Ma
                 f"{label(name)}: inside bridge.fuse all tensors are PyTorch's, and this one of shape {value.shape} is "
                 "MindSpore's: a MindSpore operator has made it, or it is no Parameter or attribute of the fused Cell"
             )
-    bound = resolve(name, schemas, [marked(value) for value in args], {key: marked(v) for key, v in kwargs.items()})
+    bound = resolve(name, overloads, [marked(value) for value in args], {key: marked(v) for key, v in kwargs.items()})
     if bound.overload.not_in_programs:
         reason = bound.overload.not_in_programs
         raise RuntimeError(f"{label(name)} cannot be called inside bridge.fuse or bridge.value_and_grad: {reason}")

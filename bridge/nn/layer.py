@@ -15,6 +15,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from bridge import _mindspore
 from bridge._start import start_on
+from bridge.documentation import PAGES
 from bridge.nn.in_place import returning_new_tensors
 from bridge.nn.module import Module
 from bridge.op import devices
@@ -238,7 +239,7 @@ def _derived(torch_class: type[torch.nn.Module]) -> type[Layer]:
         bases.insert(0, LazyLayer)
     name = torch_class.__name__
     is_public = getattr(torch.nn, name, None) is torch_class
-    page = f"https://docs.pytorch.org/docs/stable/generated/torch.nn.{name}.html"
+    page = f"{PAGES}/torch.nn.{name}.html"
     members = {
         "torch_class": torch_class,
         "__module__": "bridge.nn" if is_public else __name__,

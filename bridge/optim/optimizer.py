@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from bridge._start import start_on
+from bridge.documentation import PAGES
 from bridge.op import devices
 from bridge.optim.groups import asked
 from bridge.optim.step import Step
@@ -152,7 +153,7 @@ def optimizer_class(torch_class: type[torch.optim.Optimizer]) -> type[Optimizer]
 
 def _derived(torch_class: type[torch.optim.Optimizer]) -> type[Optimizer]:
     name = torch_class.__name__
-    page = f"https://docs.pytorch.org/docs/stable/generated/torch.optim.{name}.html"
+    page = f"{PAGES}/torch.optim.{name}.html"
     members = {
         "torch_class": torch_class,
         "__module__": "bridge.optim",

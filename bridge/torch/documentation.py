@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-PAGES = "https://docs.pytorch.org/docs/stable/generated"
+from bridge.documentation import PAGES
 
 
 class Documentation:
