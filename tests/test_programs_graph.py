@@ -111,6 +111,17 @@ class GivesDataclass(nn.Module):
         return Answer(self.line(x))
 
 
+class MapsInside(nn.Module):
+    """torch.vmap over a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.vmap(self.layer)(x)
+
+
 class Complex(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -207,6 +218,7 @@ MODULES: list[Any] = [
     (Tied, [lambda: torch.randint(0, 11, (2, 7))]),
     (Writes, [floats(3, 6)]),
     (GivesDataclass, [floats(3, 4)]),
+    (MapsInside, [floats(2, 8)]),
     (Complex, [floats(2, 8)]),
     (Constant, [floats(3, 4)]),
     (NotPersistent, [floats(3, 4)]),
@@ -474,3 +486,14 @@ def test_each_shape_has_its_own_gradient() -> None:
         return net(x).sum()
 
     assert_equal(expected, ms.grad(total, None, net.trainable_params()[::2])(to_mindspore(x)))
+
+
+@pytest.mark.parametrize("how", [ms.vmap, ms.jacrev], ids=["vmap", "jacrev"])
+def test_what_maps_a_module_is_refused(how: Callable[[Any], Any]) -> None:
+    cell = as_cell(nn.Linear(4, 3))
+
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return cell(x)
+
+    with pytest.raises(RuntimeError, match=r"Linear: mindspore\.vmap, jacrev and jacfwd map no program of several"):
+        how(call)(ms.Tensor(data(2, 4)))
