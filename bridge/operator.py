@@ -273,7 +273,7 @@ def argument_key(values: Any, tensors: list[Any]) -> Any:
     key: list[Any] = []
     for value in values:
         kind = type(value)
-        if kind is ms.Tensor or kind is ms.Parameter:
+        if kind is ms.Tensor or kind is _mindspore.ParameterTensor:
             tensors.append(value)
             key.append(ms.Tensor)
         elif kind is float:

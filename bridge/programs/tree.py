@@ -12,10 +12,11 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
+from bridge import _mindspore
 from bridge.op import dtypes
 
 # What needs no look inside. PyTorch takes nested values apart in ten microseconds, and leaves a cycle of garbage.
-_TENSORS = frozenset((ms.Tensor, ms.Parameter))
+_TENSORS = frozenset((ms.Tensor, _mindspore.ParameterTensor))
 _PLAIN = _TENSORS.union((int, float, bool, str, type(None)))
 
 

@@ -18,6 +18,7 @@
 #include "mindspore/python/queues.h"
 #include "mindspore/python/record.h"
 #include "mindspore/python/runner.h"
+#include "mindspore/python/tensor_object.h"
 #include "mindspore/python/torch_call.h"
 
 namespace ms_ext::pynative {
@@ -57,7 +58,7 @@ class Kernel {
   std::vector<ms::Tensor> ready(const py::sequence &tensors) const {
     std::vector<ms::Tensor> inputs;
     inputs.reserve(tensors.size());
-    for (const py::handle tensor : tensors) inputs.push_back(tensor.cast<ms::Tensor>());
+    for (const py::handle tensor : tensors) inputs.push_back(tensor_from(tensor));
     wait_for(inputs);
     return inputs;
   }
