@@ -157,6 +157,11 @@ def _filled(value: tuple[Any, ...], tensors: Iterator[Any]) -> tuple[Any, ...]:
     return tuple([_filled(item, tensors) if type(item) is tuple else next(tensors) for item in value])
 
 
+def is_of_torch(value: Any) -> bool:
+    """Whether a value is one of PyTorch's tensors, or a tuple of them and of such tuples."""
+    return type(value) is torch.Tensor or (type(value) is tuple and _are_tensors(value, []))
+
+
 def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree | _TensorArguments | _PlainArguments:
     """The positional and keyword arguments of a call with MindSpore's tensors."""
     if not kwargs and _TENSORS.issuperset(map(type, args)):
