@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
-from mindspore import nn
+from mindspore import Parameter, Tensor, nn
 from mindspore._c_expression import typing
 from mindspore.ops import primitive as _primitive
 from mindspore.ops.composite import base as _composite
@@ -22,6 +22,8 @@ from mindspore.train import amp
 
 # A tensor's type, as inference returns it.
 TensorType = typing.TensorType
+# The class that every Parameter has: mindspore.Parameter and Tensor together.
+ParameterTensor: type[Parameter] = Parameter._get_base_class(Tensor)
 # What a graph that is being traced holds, or None.
 jit_context = _primitive.jit_context
 _pynative_executor = _primitive._pynative_executor

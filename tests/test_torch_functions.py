@@ -441,6 +441,29 @@ def test_mixed_precision() -> None:
     assert [y.dtype for y in Net().to_float(ms.float16)(ms.Tensor(X))] == [ms.float16, ms.float16]
 
 
+@pytest.mark.filterwarnings("ignore:Implicit dimension choice")
+def test_a_plan_is_for_its_shapes_and_dtypes() -> None:
+    """`softmax` without a dimension takes the first of one or three dimensions, and the second of others."""
+    arrays = [data(5), data(4, 5), data(2, 4, 5), data(4, 5).astype(np.float64), data(4, 5), data(5, 4), data(5)]
+    for x in [*arrays, *arrays]:
+        for _ in range(2):
+            same(F.softmax(ms.Tensor(x)), torch_functional.softmax(in_pytorch(x)))
+
+
+def test_a_plan_is_for_what_is_given_before_mixed_precision_casts_it() -> None:
+    class Net(nn.Cell):
+        def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return F.mse_loss(x, x * 2, reduction="none"), F.relu(x)
+
+    nets = [Net(), Net().to_float(ms.float16)]
+    for array in (X, X.astype(np.float16), X) * 2:
+        for net, dtype in zip(nets, (array.dtype, np.float16), strict=True):
+            x = in_pytorch(array.astype(dtype))
+            loss, kept = net(ms.Tensor(array))
+            same(kept, x.relu())
+            same(loss, torch_functional.mse_loss(x, x * 2, reduction="none"))
+
+
 @pytest.mark.parametrize("name", ["torch", "torch.linalg", "torch.fft", "torch.special", "torch.nn.functional"])
 def test_every_public_function_is_there_or_elsewhere(name: str) -> None:
     from bridge.torch import coverage

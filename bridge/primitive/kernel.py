@@ -43,6 +43,13 @@ def launch(primitive: Kernel, tensors: Sequence[Any]) -> Any:
         return _mindspore.run_primitive(primitive, tensors)
 
 
+def launch_again(primitive: Kernel, tensors: Sequence[Any]) -> Any:
+    """The same; None for tensors of other shapes or dtypes than those of its first launch, or if only the other way is
+    possible."""
+    with one_at_a_time:
+        return primitive.direct.again(tensors) if direct.possible() else None
+
+
 def keep(found: dict[Any, Any], key: Any, value: Any) -> None:
     """Remember a value, and forget all others where they have become too many."""
     if len(found) >= _MAX_KEPT:

@@ -14,6 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from bridge.call import in_program
+from bridge.programs import tree
 from bridge.programs.program import Program
 from bridge.programs.program_cell import ProgramCell
 from bridge.programs.twin import Twins
@@ -45,7 +46,7 @@ class Fused:
             raise RuntimeError(
                 f"bridge.fuse takes the bridge's operators only, and this is one of MindSpore's: {where}\n{error}"
             ) from error
-        if any(isinstance(leaf, ms.Tensor) for leaf in pytree.tree_leaves(result)):
+        if not tree.is_of_torch(result) and any(isinstance(leaf, ms.Tensor) for leaf in pytree.tree_leaves(result)):
             raise RuntimeError(
                 "bridge.fuse: the function gives a tensor that is MindSpore's: an operator of MindSpore's made it"
             )

@@ -76,14 +76,18 @@ class Program(_mindspore.CompiledAsMethod):
         def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
             nonlocal found
             args, kwargs = given.with_tensors(tensors)
-            with replaced(constant_arguments.REPLACEMENTS if torch.is_grad_enabled() else ()):
+            if torch.is_grad_enabled():
+                with replaced(constant_arguments.REPLACEMENTS):
+                    found = tree.results(self.on_torch(*args, **kwargs))
+            else:
                 found = tree.results(self.on_torch(*args, **kwargs))
             self.state.follow()
             return found.tensors
 
         with one_at_a_time:
             try:
-                tensors = self._calls(run, given.tensors, self._gpu, self._has_hooks())
+                has_hooks = _mindspore.is_recording() and self._has_hooks()
+                tensors = self._calls(run, given.tensors, self._gpu, has_hooks)
             except BaseException:
                 _mindspore.stop_recording()
                 raise
@@ -96,6 +100,8 @@ class Program(_mindspore.CompiledAsMethod):
 
     def on_torch(self, *args: Any, **kwargs: Any) -> Any:
         """The function on PyTorch's tensors, as a part of another program."""
+        if self.precision is None and not direct.has_mixed_precision():  # the usual call
+            return self.function(*args, **kwargs)
         with self._autocast():
             return self.function(*args, **kwargs)
 
