@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from bridge.programs import constant_arguments
+from bridge.programs import checkpoints, constant_arguments
 from bridge.programs.calls import Call, Refusal
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
 from bridge.programs.guards import Guards
@@ -21,6 +21,8 @@ from bridge.programs.memory import storage_of
 from bridge.programs.reads import refuse_reads
 from bridge.programs.replaced import replaced
 from bridge.programs.tape import Tape
+
+_REPLACEMENTS = [*constant_arguments.REPLACEMENTS, checkpoints.REPLACEMENT, LENGTHS_AS_TENSORS]
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def _captured(
             torch.enable_grad(),
             torch.autograd.set_multithreading_enabled(False),
             refuse_reads(state),
-            replaced([*constant_arguments.REPLACEMENTS, LENGTHS_AS_TENSORS]),
+            replaced([*_REPLACEMENTS, *tape.draws.replacements()]),
             fake_mode,
             tape,
         ):

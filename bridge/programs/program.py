@@ -14,11 +14,13 @@ from bridge import _mindspore
 from bridge._start import start_on
 from bridge.op import devices
 from bridge.primitive.kernel import direct, one_at_a_time
-from bridge.programs import constant_arguments, tree
+from bridge.programs import checkpoints, constant_arguments, tree
 from bridge.programs.graph import GraphProgram
 from bridge.programs.refusals import no_gradient
 from bridge.programs.replaced import replaced
 from bridge.programs.state import State, tensors_of
+
+_WITH_GRADIENT = [*constant_arguments.REPLACEMENTS, checkpoints.REPLACEMENT]
 
 
 class Program(_mindspore.CompiledAsMethod):
@@ -76,7 +78,7 @@ class Program(_mindspore.CompiledAsMethod):
         def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
             nonlocal found
             args, kwargs = given.with_tensors(tensors)
-            with replaced(constant_arguments.REPLACEMENTS if torch.is_grad_enabled() else ()):
+            with replaced(_WITH_GRADIENT if torch.is_grad_enabled() else ()):
                 found = tree.results(self.on_torch(*args, **kwargs))
             self.state.follow()
             return found.tensors
