@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -379,6 +380,15 @@ def test_what_cannot_be_captured_is_refused_with_its_line(make: Callable[[], nn.
     for word in words:
         assert word in str(caught.value)
     assert_equal([torch.ones(2, 3)], [as_cell(nn.ReLU())(ms.Tensor(np.ones((2, 3), np.float32)))])
+
+
+def test_the_line_may_be_that_of_a_package_whose_name_begins_with_torch() -> None:
+    found: dict[str, Any] = {}
+    path = f"{pathlib.Path(torch.__file__).parent}_geometric/loops.py"
+    exec(compile("def forward(self, x):\n    return x[x > 0]\n", path, "exec"), found)
+    module = type("Selects", (nn.Module,), found)()
+    with pytest.raises(RuntimeError, match=r"In file \S*torch_geometric/loops\.py:2, in forward"):
+        as_cell(module)(ms.Tensor(np.ones((2, 3), np.float32)))
 
 
 def test_hooks_are_refused_by_name() -> None:

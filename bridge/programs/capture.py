@@ -149,14 +149,14 @@ def _differentiate(
     )
 
 
-_FOREIGN = (str(pathlib.Path(torch.__file__).parent), str(pathlib.Path(__file__).parent.parent))
+_FOREIGN = (f"{pathlib.Path(torch.__file__).parent}/", f"{pathlib.Path(__file__).parent.parent}/")
 
 
 def _location(error: Exception) -> str:
     """The innermost line that is neither PyTorch's nor the bridge's; else the innermost of torch.nn."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_FOREIGN)]
-    layers = [frame for frame in frames if frame.filename.startswith(f"{_FOREIGN[0]}/nn/")]
+    layers = [frame for frame in frames if frame.filename.startswith(f"{_FOREIGN[0]}nn/")]
     for frame in (own or layers)[-1:]:
         return f"\n\nIn file {frame.filename}:{frame.lineno}, in {frame.name}\n    {frame.line}"
     return ""
