@@ -129,6 +129,32 @@ def test_steps_are_pytorchs(forward: Any, context_mode: str) -> None:
             np.testing.assert_array_equal(cell.parameters_dict()[name].asnumpy(), buffer.cpu().numpy(), err_msg=name)
 
 
+class AsksForGradients(nn.Module):
+    """As Wav2Vec2 does it. In PyTorch the input requires no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x[:, None]
+        if self.training:
+            x.requires_grad = True
+        return checkpoint(self.line, x, use_reentrant=True)  # type: ignore[no-any-return]
+
+
+def test_a_module_asks_for_the_gradient_of_a_view(context_mode: str) -> None:
+    module = AsksForGradients()
+    reference = copy.deepcopy(module).to(torch_device())
+    cell: Any = bridge.cell(module)
+    found, of_weights = ms.value_and_grad(cell, None, cell.trainable_params())(ms.Tensor(data(4, 6)))
+    expected = reference(on_device(data(4, 6)))
+    expected.sum().backward()
+    np.testing.assert_array_equal(found.asnumpy(), expected.detach().cpu().numpy())
+    for gradient, (name, wanted) in zip(of_weights, gradients_of(reference).items(), strict=True):
+        np.testing.assert_array_equal(gradient.asnumpy(), wanted, err_msg=name)
+
+
 class HandsOn(nn.Module):
     """A state in an attribute."""
 

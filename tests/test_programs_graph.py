@@ -139,6 +139,19 @@ class Constant(nn.Module):
         return x * self.scale.to(x.device) * steps
 
 
+class Permuted(nn.Module):
+    """Kernels that give other strides than their inputs have: they decide what a view and what is saved may be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.line = nn.BatchNorm1d(6), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(x.transpose(1, 2)).exp()
+        z = self.norm(x.tanh().transpose(1, 2)).view(x.shape[0], -1).sigmoid()
+        return self.line(y * z.view(y.shape)) + F.mse_loss(x.transpose(1, 2), y)
+
+
 class NotPersistent(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -211,6 +224,7 @@ MODULES: list[Any] = [
     (Complex, [floats(2, 8)]),
     (Constant, [floats(3, 4)]),
     (NotPersistent, [floats(3, 4)]),
+    (Permuted, [floats(2, 8, 6)]),
     (Scalars, [floats(3, 4)]),
     (lambda: nn.TransformerEncoderLayer(16, 2, 32, 0.1 if ON_CPU else 0.0, batch_first=True), [floats(2, 5, 16)]),
     *([(Recurrent, [floats(3, 4, 5)])] if ON_CPU else []),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from bridge.programs import checkpoints, constant_arguments
+from bridge.programs import checkpoints, constant_arguments, leaves
 from bridge.programs.calls import Call, Refusal
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
 from bridge.programs.guards import Guards
@@ -22,7 +22,7 @@ from bridge.programs.reads import refuse_reads
 from bridge.programs.replaced import replaced
 from bridge.programs.tape import Tape
 
-_REPLACEMENTS = [*constant_arguments.REPLACEMENTS, checkpoints.REPLACEMENT, LENGTHS_AS_TENSORS]
+_REPLACEMENTS = [*constant_arguments.REPLACEMENTS, checkpoints.REPLACEMENT, leaves.REPLACEMENT, LENGTHS_AS_TENSORS]
 
 
 @dataclass(frozen=True)

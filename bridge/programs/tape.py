@@ -28,7 +28,7 @@ from bridge.programs.draws import Draws
 from bridge.programs.guards import Answer, Guards, checks, is_question
 from bridge.programs.memory import layout, storage_of
 from bridge.programs.values import Values
-from bridge.programs.wrong_on_meta import is_wrong_on_meta
+from bridge.programs.wrong_on_meta import is_wrong_on_meta, zeros_like
 
 # They write to these arguments when they run in training mode, although their schemas do not say so.
 _HIDDEN_WRITES = ("running_mean", "running_var")
@@ -195,13 +195,9 @@ class Tape(TorchDispatchMode):
     def _results_on_zeros(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What the kernel gives, without its data."""
 
-        def zeros(tensor: torch.Tensor) -> torch.Tensor:
-            made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-            return made.zero_()
-
         on_gpu = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         with no_modes(), torch.enable_grad(), torch.random.fork_rng(on_gpu):  # what grad mode is when a program runs
-            args, kwargs = tree_map_only(torch.Tensor, zeros, (args, kwargs))
+            args, kwargs = tree_map_only(torch.Tensor, zeros_like, (args, kwargs))
             results = func(*args, **kwargs)
         return tree_map_only(torch.Tensor, lambda result: self.fake_mode.from_tensor(result), results)
 
