@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -149,6 +150,19 @@ class Constant(nn.Module):
         return x * self.scale.to(x.device) * steps
 
 
+class Permuted(nn.Module):
+    """Kernels that give other strides than their inputs have: they decide what a view and what is saved may be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.line = nn.BatchNorm1d(6), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(x.transpose(1, 2)).exp()
+        z = self.norm(x.tanh().transpose(1, 2)).view(x.shape[0], -1).sigmoid()
+        return self.line(y * z.view(y.shape)) + F.mse_loss(x.transpose(1, 2), y)
+
+
 class NotPersistent(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -222,6 +236,7 @@ MODULES: list[Any] = [
     (Complex, [floats(2, 8)]),
     (Constant, [floats(3, 4)]),
     (NotPersistent, [floats(3, 4)]),
+    (Permuted, [floats(2, 8, 6)]),
     (Scalars, [floats(3, 4)]),
     (lambda: nn.TransformerEncoderLayer(16, 2, 32, 0.1 if ON_CPU else 0.0, batch_first=True), [floats(2, 5, 16)]),
     *([(Recurrent, [floats(3, 4, 5)])] if ON_CPU else []),
@@ -391,6 +406,15 @@ def test_what_cannot_be_captured_is_refused_with_its_line(make: Callable[[], nn.
     for word in words:
         assert word in str(caught.value)
     assert_equal([torch.ones(2, 3)], [as_cell(nn.ReLU())(ms.Tensor(np.ones((2, 3), np.float32)))])
+
+
+def test_the_line_may_be_that_of_a_package_whose_name_begins_with_torch() -> None:
+    found: dict[str, Any] = {}
+    path = f"{pathlib.Path(torch.__file__).parent}_geometric/loops.py"
+    exec(compile("def forward(self, x):\n    return x[x > 0]\n", path, "exec"), found)
+    module = type("Selects", (nn.Module,), found)()
+    with pytest.raises(RuntimeError, match=r"In file \S*torch_geometric/loops\.py:2, in forward"):
+        as_cell(module)(ms.Tensor(np.ones((2, 3), np.float32)))
 
 
 def test_hooks_are_refused_by_name() -> None:
