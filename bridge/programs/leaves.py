@@ -29,7 +29,8 @@ REPLACEMENT = Replacement(torch.Tensor, _NAME, property(_own.__get__, _set))  # 
 
 def set_it(modules: list[torch.nn.Module]) -> bool:
     """Whether a class of these modules writes so."""
-    return any(_writes(kind) for kind in {type(module) for module in modules})
+    kinds: set[type] = {type(module) for module in modules}
+    return any(map(_writes, kinds))
 
 
 @functools.cache
