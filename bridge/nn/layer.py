@@ -90,7 +90,7 @@ class Layer(ModuleCell, Module):
         inner: dict[int, Layer] = self.__dict__["_inner"]
         if id(module) not in inner:
             inner[id(module)] = Layer.of(module)
-        inner[id(module)].set_train(module.training)
+        inner[id(module)].take_mode(module.training)
         return inner[id(module)]
 
     def named_children(self) -> Iterator[tuple[str, Layer]]:

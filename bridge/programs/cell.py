@@ -17,7 +17,7 @@ class ModuleCell(ProgramCell):
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
         self.run(module)
-        self.set_train(module.training)
+        self.take_mode(module.training)
 
     def run(self, module: torch.nn.Module) -> None:
         """Run this module from now on, with its parameters and buffers."""

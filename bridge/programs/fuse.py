@@ -74,7 +74,7 @@ class FusedCell(ProgramCell):
         super().__init__()
         self._block = [block]  # in a list, so that it is no Cell inside this one
         self.call_from_now_on(_program(block, type(block).__name__))
-        self.set_train(block.training)
+        self.take_mode(block.training)
 
     def _follow_mode(self, is_training: bool) -> None:
         self._block[0].set_train(is_training)

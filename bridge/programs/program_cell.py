@@ -22,10 +22,17 @@ class ProgramCell(ms.nn.Cell):
     """
 
     program: Program
+    _is_followed = True
 
     def __init__(self) -> None:
         super().__init__()
         _mindspore.is_one_operator(ProgramCell)
+
+    def take_mode(self, is_training: bool) -> None:
+        """Be in the mode of what the program runs, and leave its parts in theirs: some may be frozen."""
+        self.__dict__["_is_followed"] = False
+        self.set_train(is_training)
+        self.__dict__["_is_followed"] = True
 
     def call_from_now_on(self, program: Program) -> None:
         """Call this program, and have its Parameters instead of those before."""
@@ -43,7 +50,7 @@ class ProgramCell(ms.nn.Cell):
         super().add_flags(**flags)
         if "program" not in self.__dict__:  # Cell.__init__ comes here too
             return
-        if "training" in flags:
+        if "training" in flags and self._is_followed:
             self._follow_mode(flags["training"])
         for flag, dtype in _DTYPES.items():
             if flags.get(flag):

@@ -54,6 +54,8 @@ class Tape(TorchDispatchMode):
         guards: answers what only data can.
     """
 
+    supports_higher_order_operators = True  # to refuse them in words of our own
+
     def __init__(self, fake_mode: FakeTensorMode, guards: Guards) -> None:
         super().__init__()
         self.fake_mode = fake_mode
@@ -123,7 +125,7 @@ class Tape(TorchDispatchMode):
         if func is torch.ops.prim.device.default:
             return func(*args, **kwargs)
         if not isinstance(func, torch._ops.OpOverload):
-            raise Refusal(f"{func} is no call of an operator")
+            raise Refusal(f"torch's {func} is no single operator, which a graph takes: PyNative mode takes all")
         self._note_files()
         arguments = self._arguments(func, args, kwargs)
         _refuse_attention_that_drops(func, arguments)
