@@ -33,7 +33,7 @@ def set_it(modules: list[torch.nn.Module]) -> bool:
 
 
 @functools.cache
-def _writes(kind: type) -> bool:
+def _writes(kind: Any) -> bool:
     codes = [member.__code__ for member in vars(kind).values() if inspect.isfunction(member)]
     named = [code for code in codes if _NAME in code.co_names]
     return any(
