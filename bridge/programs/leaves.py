@@ -29,11 +29,12 @@ REPLACEMENT = Replacement(torch.Tensor, _NAME, property(_own.__get__, _set))  # 
 
 def set_it(modules: list[torch.nn.Module]) -> bool:
     """Whether a class of these modules writes so."""
-    return any(_writes(kind) for kind in {type(module) for module in modules})
+    kinds: set[Any] = {type(module) for module in modules}
+    return any(map(_writes, kinds))
 
 
 @functools.cache
-def _writes(kind: Any) -> bool:
+def _writes(kind: type) -> bool:
     codes = [member.__code__ for member in vars(kind).values() if inspect.isfunction(member)]
     named = [code for code in codes if _NAME in code.co_names]
     return any(
