@@ -50,6 +50,24 @@ def stop_recordings_that_fail() -> None:
             setattr(place, name, _stopping(vars(place)[name]))
 
 
+@functools.cache
+def is_one_operator(cell: type[nn.Cell]) -> None:
+    """Have `mindspore.rewrite`, and so `auto_mixed_precision`, take a Cell of this class for one operator instead of
+    reading its source."""
+    importlib.import_module("mindspore.rewrite.common.namespace")._subtree_black_list.append(cell)
+
+
+def refuse_in_vmap(reason: Callable[[Any], str]) -> None:
+    """Have `vmap`, and so `jacrev` and `jacfwd`, raise RuntimeError for each primitive of `ops.Custom` for which this
+    gives a reason."""
+
+    def rule_of(primitive: Any, _: int) -> None:
+        if reason(primitive):
+            raise RuntimeError(reason(primitive))
+
+    importlib.import_module("mindspore.ops._vmap.vmap_base").vmap_rules_getters.register("Custom")(rule_of)
+
+
 def _stopping(run: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(run)
     def forward(*args: Any, **kwargs: Any) -> Any:

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "programs/recycling.h"
+
 namespace ms_ext {
 namespace {
 
@@ -33,7 +35,7 @@ thread_local std::vector<Offer> offers;
 thread_local std::vector<Allocation> allocations;  // those that an offer would fit, in order
 thread_local std::vector<void *> taken;
 
-// PyTorch's own CPU allocator, with the offers of the calling thread in front.
+// PyTorch's own CPU allocator, with the offers of the calling thread in front, and what a program recycles.
 class OfferingAllocator final : public c10::Allocator {
  public:
   explicit OfferingAllocator(c10::Allocator *base) : base_(base) { instance_ = this; }
@@ -41,7 +43,8 @@ class OfferingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t size) override {
     void *data = take_offer(size, c10::kCPU);
     if (data != nullptr) return {data, data, [](void *) {}, c10::Device(c10::kCPU)};
-    c10::DataPtr own = base_->allocate(size);
+    Recycling *const recycling = Recycling::current();
+    c10::DataPtr own = recycling == nullptr ? base_->allocate(size) : recycling->allocate(size, *base_, release);
     note_allocation(size, c10::kCPU, own.get());
     return own;
   }
@@ -52,7 +55,9 @@ class OfferingAllocator final : public c10::Allocator {
 
  private:
   static void release(void *data) {
-    if (std::find(taken.begin(), taken.end(), data) == taken.end()) instance_->base_->raw_deleter()(data);
+    if (std::find(taken.begin(), taken.end(), data) != taken.end()) return;
+    Recycling *const recycling = Recycling::current();
+    if (recycling == nullptr || !recycling->keep(data)) instance_->base_->raw_deleter()(data);
   }
 
   static OfferingAllocator *instance_;

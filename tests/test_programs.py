@@ -23,7 +23,7 @@ from torch.nn import functional as F
 import bridge
 from bridge import aten
 from bridge.op import devices
-from shared import data
+from shared import FailsInBackward, data
 
 Module = torch.nn.Module
 
@@ -425,22 +425,9 @@ def test_errors_are_pytorchs_and_name_the_line() -> None:
 
 
 def test_an_error_in_backward() -> None:
-    class Fails(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            return x * 2
-
-        @staticmethod
-        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-            raise ZeroDivisionError("mine")
-
-    class Failing(Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return Fails.apply(x)
-
     both = Compared(mlp())
     with pytest.raises(ZeroDivisionError, match="mine"):
-        ms.grad(lambda x: bridge.cell(Failing())(x).sum())(ms.Tensor(data(3)))
+        ms.grad(lambda x: bridge.cell(FailsInBackward())(x).sum())(ms.Tensor(data(3)))
     both.step(data(3, 6))
 
 

@@ -76,7 +76,12 @@ class Kernel(ops.Custom):
         input_dtypes: in graph mode, the names of the inputs' dtypes; shapes are then inferred in C++
             (bridge/primitive/graph_shapes.py), which can leave dimensions unknown. PyNative mode infers only by
             `__infer__`, which costs less.
+
+    Attributes:
+        refused_in_vmap: why MindSpore cannot map it; empty if it can.
     """
+
+    refused_in_vmap = ""
 
     def __init__(
         self, name: str, text: str, function: str, device: Device, single: bool, input_dtypes: str | None

@@ -68,5 +68,6 @@ def cell(module: torch.nn.Module) -> ModuleCell:
         RuntimeError: the bridge was built for another MindSpore.
     """
     if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"bridge.cell takes a torch.nn.Module, not {type(module).__name__}")
+        given = f"the class {module.__name__}" if isinstance(module, type) else type(module).__name__
+        raise TypeError(f"bridge.cell takes a torch.nn.Module, not {given}")
     return ModuleCell(module)

@@ -57,6 +57,14 @@ def live(listing: Listing) -> list[Call]:
     return found[::-1]
 
 
+def is_once(listing: Listing) -> bool:
+    """Whether a program draws, or writes to what it has not made: it runs once, and in order."""
+    own = {number for call in listing.calls for number in call.results} - set(listing.inputs)
+    return any(
+        torch.Tag.nondeterministic_seeded in call.op.tags or not own.issuperset(call.written) for call in listing.calls
+    )
+
+
 def constants(listing: Listing) -> dict[int, torch.Tensor]:
     """Those that the program uses."""
     wanted = set(used(listing))

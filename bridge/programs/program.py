@@ -14,11 +14,13 @@ from bridge import _mindspore
 from bridge._start import start_on
 from bridge.op import devices
 from bridge.primitive.kernel import direct, one_at_a_time
-from bridge.programs import constant_arguments, tree
+from bridge.programs import checkpoints, constant_arguments, leaves, tree
 from bridge.programs.graph import GraphProgram
 from bridge.programs.refusals import no_gradient
 from bridge.programs.replaced import replaced
 from bridge.programs.state import State, tensors_of
+
+_WITH_GRADIENT = [*constant_arguments.REPLACEMENTS, checkpoints.REPLACEMENT]
 
 
 class Program(_mindspore.CompiledAsMethod):
@@ -61,6 +63,7 @@ class Program(_mindspore.CompiledAsMethod):
         self.state = State(state or {}, modules, self._calls)
         self._is_differentiable = is_differentiable
         self._modules = [part for module in modules for part in module.modules()]
+        self._replacements = [*_WITH_GRADIENT, *([leaves.REPLACEMENT] if leaves.set_it(self._modules) else [])]
         self.weights = ms.ParameterTuple(list(self.state.parameters.values()))
         self.graph = GraphProgram(function, self.name, self.state, self._autocast, is_differentiable)
         if self._gpu >= 0:  # a graph goes on with the memory that its Parameters have when it is compiled
@@ -77,7 +80,7 @@ class Program(_mindspore.CompiledAsMethod):
             nonlocal found
             args, kwargs = given.with_tensors(tensors)
             if torch.is_grad_enabled():
-                with replaced(constant_arguments.REPLACEMENTS):
+                with replaced(self._replacements):
                     found = tree.results(self.on_torch(*args, **kwargs))
             else:
                 found = tree.results(self.on_torch(*args, **kwargs))

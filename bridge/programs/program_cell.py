@@ -8,6 +8,7 @@ from typing import Any
 import mindspore as ms
 import torch
 
+from bridge import _mindspore
 from bridge.programs.program import Program
 
 _DTYPES = {"fp16": torch.float16, "fp32": torch.float32, "bf16": torch.bfloat16}
@@ -21,6 +22,10 @@ class ProgramCell(ms.nn.Cell):
     """
 
     program: Program
+
+    def __init__(self) -> None:
+        super().__init__()
+        _mindspore.is_one_operator(ProgramCell)
 
     def call_from_now_on(self, program: Program) -> None:
         """Call this program, and have its Parameters instead of those before."""

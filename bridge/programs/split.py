@@ -10,7 +10,7 @@ import torch
 
 from bridge.programs.calls import Call, Refusal, Register
 from bridge.programs.capture import Captured
-from bridge.programs.listing import Listing, Output, constants, live, new_register, used
+from bridge.programs.listing import Listing, Output, constants, is_once, live, new_register, used
 from bridge.programs.memory import storage_of
 from bridge.programs.passing import Passing, Source
 
@@ -97,7 +97,7 @@ def _copy_written_constants(captured: Captured) -> set[int]:
             shape = list(tape.tensors[number].shape)
             raise Refusal(
                 f"it writes to a tensor of shape {shape} that is neither a parameter nor a persistent buffer, which a "
-                "graph does not keep"
+                "graph does not keep: register it as a buffer"
             )
         source = new_register(tape, tape.tensors[number])
         tape.constants[source] = tape.constants.pop(number)
@@ -121,15 +121,29 @@ def _backward(
     backward = Listing(captured.tape, [], captured.backward, outputs)
     backward.calls = live(backward)
     given = {number: Source("cotangent", i) for i, number in enumerate(captured.cotangents) if number is not None}
-    made = {number for call in backward.calls for number in call.results}
-    for number in used(backward):
-        if number not in made and number not in given:
+    for number in _taken(backward):
+        if number not in given:
             passing.add(number)
     views = passing.views(backward)
     wanted = set(used(backward))
     for number, source in given.items():
         if number in wanted:
             views += passing.take(backward, source, forward.outputs[source.position], [number])
+    if is_once(backward) and not any(source.kind == "output" for source in passing.sources):
+        first = forward.outputs[0]  # to run after forward
+        views += passing.take(backward, Source("output", 0), first, first.registers[:1])
     backward.calls = views + backward.calls
     backward.constants = constants(backward)
     return backward, passing.sources, gradients
+
+
+def _taken(listing: Listing) -> list[int]:
+    """The registers that a program uses before a call of its own makes them, or never makes. What a call writes to is
+    among its results too."""
+    made: set[int] = set()
+    found: dict[int, None] = {}
+    for call in listing.calls:
+        found.update((number, None) for number in call.operands if number not in made)
+        made.update(number for number in call.results if number is not None)
+    found.update((number, None) for output in listing.outputs for number in output.registers if number not in made)
+    return list(found)

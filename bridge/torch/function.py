@@ -28,7 +28,7 @@ from bridge.primitive.graph_calls import graph_call
 from bridge.primitive.kernel import keep
 from bridge.programs import tree
 from bridge.programs.program import Program
-from bridge.torch import in_graph, keywords
+from bridge.torch import in_graph, in_place, keywords
 from bridge.torch.documentation import Documentation, Signature
 from bridge.torch.tracing import OneCall, WritesArgument, filled, one_call
 
@@ -127,8 +127,24 @@ class Function(_mindspore.CompiledAsMethod):
         """What these arguments come to, called with their tensors; None if only PyTorch can tell."""
         given = tree.arguments(args, kwargs)
         specs = [(tuple(x.shape), dtypes.to_torch(x.dtype)) for x in given.tensors]
-        found = self.one_call(specs, lambda tensors: given.with_tensors(list(tensors)))
+        try:
+            found = self.one_call(specs, lambda tensors: given.with_tensors(list(tensors)))
+        except WritesArgument:
+            others = tree.arguments(*self._not_in_place(args, kwargs))
+            return Prepared(lambda tensors: self._called(others.with_tensors(tensors)), never)
         return None if found is None else _prepared(found)
+
+    def _called(self, arguments: tuple[Any, Any]) -> Any:
+        args, kwargs = arguments
+        return self(*args, **kwargs)
+
+    def _not_in_place(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments with which the function returns a new tensor; in the handler of WritesArgument."""
+        found = in_place.not_in_place(self.function, args, kwargs)
+        if found is None:
+            raise
+        in_place.warn_of_new_tensors(self.__name__.rpartition(".")[2], stacklevel=6)
+        return found
 
     def one_call(self, specs: Sequence[Any], arguments: Callable[..., Any]) -> OneCall | None:
         """See bridge.torch.tracing.one_call."""
@@ -136,7 +152,7 @@ class Function(_mindspore.CompiledAsMethod):
             return one_call(self.function, specs, arguments)
         except WritesArgument:
             raise WritesArgument(
-                f"{self.__name__} would change its argument: leave out what asks for that (`inplace`, `max_norm`); "
+                f"{self.__name__} would change its argument: leave out what asks for that (`max_norm`); "
                 "the function then returns a new tensor"
             ) from None
 
@@ -179,7 +195,10 @@ class Function(_mindspore.CompiledAsMethod):
         marks = in_graph.Marks(args, kwargs)
         if refusal is not None and not marks.known:
             raise refusal
-        found = self.one_call(marks.specs, marks.with_tensors) if marks.known else None
+        try:
+            found = self.one_call(marks.specs, marks.with_tensors) if marks.known else None
+        except WritesArgument:
+            return self.plan_in_graph(*self._not_in_place(args, kwargs), product, lines)
         if found is None or (found.op is not None and in_pytorch.without_kernel(found.op)):
             return self.program.graph.plan_in_graph([], args, kwargs)
         return in_graph.traced(

@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "ms_ext.h"
+#include "programs/recycling.h"
 
 namespace ms_ext {
 namespace {
@@ -189,6 +190,7 @@ Shapes Program::shapes() const {
 }
 
 void Program::run(Call &c) const {
+  const Recycling recycling;
   std::vector<at::Tensor> registers(registers_);
   const auto inputs = c.inputs();
   std::copy(inputs.begin(), inputs.end(), registers.begin());

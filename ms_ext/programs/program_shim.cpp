@@ -1,6 +1,10 @@
 // The kernel of a program: its argument text is the path of the program's file, or the name of a family.
+#include <malloc.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <iterator>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -9,8 +13,19 @@
 #include "programs/families.h"
 #include "programs/program.h"
 
+// MKL's, if PyTorch has it.
+extern "C" void mkl_serv_thread_free_buffers() __attribute__((weak));
+
 namespace ms_ext {
 namespace {
+
+// MindSpore takes a graph's first step on a thread of its own, and later ones may be on another. What the C library and
+// MKL keep for the first thread would stay for good, beside what they keep for the other.
+void give_back_memory() {
+  if (gettid() == getpid()) return;
+  if (mkl_serv_thread_free_buffers != nullptr) mkl_serv_thread_free_buffers();
+  malloc_trim(0);
+}
 
 bool is_family(const std::string &path) { return path.rfind("family ", 0) == 0; }
 
@@ -23,9 +38,13 @@ class program_shim {
     args.expect_more_inputs(static_cast<int>(inputs));
     if (!is_family(path_)) program_ = Program::load(path_);
   }
-  void operator()(Call &c) const { (program_ != nullptr ? program_ : program_of(path_, c.inputs()))->run(c); }
+  void operator()(Call &c) const {
+    (program_ != nullptr ? program_ : program_of(path_, c.inputs()))->run(c);
+    if (c.device().is_cpu()) std::call_once(first_launch_, give_back_memory);
+  }
 
  private:
+  mutable std::once_flag first_launch_;
   std::string path_;
   std::shared_ptr<const Program> program_;
 };

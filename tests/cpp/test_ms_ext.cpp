@@ -1,4 +1,5 @@
 // Unit tests of ms_ext that need no MindSpore. tests/test_cpp.py compiles them under ASAN and UBSAN and runs them.
+#include <ATen/Context.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/ScalarTypeToTypeMeta.h>
@@ -10,7 +11,9 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,6 +21,7 @@
 #include "cuda/virtual_table.h"
 #include "donation.h"
 #include "ms_ext.h"
+#include "programs/recycling.h"
 
 namespace {
 
@@ -387,6 +391,83 @@ void scratch_takes_an_outputs_memory_once() {
   EXPECT(donated(turns, outputs, function) == std::vector<bool>{true});
   ms_ext::Turns others;
   EXPECT(donated(others, outputs, function) == std::vector<bool>{false});
+}
+
+// Has PyTorch's allocator be the one that knows of donations and recycling.
+void install() {
+  ms_ext::Turns turns;
+  donated(turns, {at::empty(kDonated)}, [] { return std::vector<at::Tensor>{at::empty(kDonated)}; });
+}
+
+void freed_memory_serves_the_next_tensor_of_its_size() {
+  install();
+  const ms_ext::Recycling recycling;
+  auto first = at::empty(kDonated), second = at::empty(kDonated);
+  const std::vector<const void *> places{second.const_data_ptr(), first.const_data_ptr()};
+  second.reset();
+  first.reset();
+  const auto smaller = at::empty(kDonated / 2);  // keeps away from them
+  first = at::empty(kDonated - 8);
+  second = at::empty(kDonated);
+  EXPECT(first.const_data_ptr() == places[1] && second.const_data_ptr() == places[0]);
+  EXPECT(smaller.const_data_ptr() != places[0] && smaller.const_data_ptr() != places[1]);
+}
+
+void recycled_memory_may_outlive_the_program() {
+  install();
+  at::Tensor kept, freed_elsewhere;
+  {
+    const ms_ext::Recycling recycling;
+    kept = at::empty(kDonated);
+    freed_elsewhere = at::empty(kDonated);
+    std::thread([&freed_elsewhere] { freed_elsewhere.reset(); }).join();
+    auto *const scratch = at::getCPUAllocator();
+    for (const size_t size : {size_t{4} * kDonated, size_t{16}}) {  // oneDNN's way
+      void *const data = scratch->raw_allocate(size);
+      scratch->raw_deallocate(data);
+    }
+    at::empty(kDonated);
+  }
+  kept.fill_(1);
+  EXPECT(kept.sum().item<double>() == kDonated);
+}
+
+// An allocator that knows how much of its memory is in use.
+class Counting final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t size) override {
+    auto *const data = new char[size];
+    sizes[data] = size;
+    bytes += size;
+    return {data, data, release, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return release; }
+  void copy_data(void *to, const void *from, size_t size) const override { std::memcpy(to, from, size); }
+
+  static inline std::map<void *, size_t> sizes;
+  static inline size_t bytes = 0;
+
+ private:
+  static void release(void *data) {
+    bytes -= sizes[data];
+    delete[] static_cast<char *>(data);
+  }
+};
+
+void memory_of_other_sizes_is_given_back() {
+  Counting base;
+  {
+    ms_ext::Recycling recycling;
+    const auto release = [](void *data) { EXPECT(ms_ext::Recycling::current()->keep(data)); };
+    const size_t step = 1 << 20;
+    for (size_t i = 1; i <= 20; ++i) {
+      const size_t size = (21 - i) * step;  // none has the size of another
+      const auto memory = recycling.allocate(size, base, release);
+      EXPECT(Counting::bytes <= 20 * step);
+    }
+    EXPECT(Counting::bytes > step);
+  }
+  EXPECT(Counting::bytes == 0);
 }
 
 // As PyTorch's allocators: an interface of several levels, and a class that implements it.
