@@ -7,7 +7,7 @@ import functools
 import pathlib
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import mindspore as ms
 import torch
@@ -34,6 +34,8 @@ class Fused:
         self.target = target
         self.twins = Twins()
         self._twin = self.twins.of(target)
+        if _is_one_program(target):
+            self._twin = target.on_torch  # all that its twin comes to
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -51,6 +53,14 @@ class Fused:
                 "bridge.fuse: the function gives a tensor that is MindSpore's: an operator of MindSpore's made it"
             )
         return result
+
+
+def _is_one_program(target: Any) -> TypeGuard[ProgramCell]:
+    return (
+        isinstance(target, ProgramCell)
+        and isinstance(target.program, Program)  # which a lazy layer does not have yet
+        and type(target).construct is ProgramCell.construct
+    )
 
 
 def _mindspores_caller(error: Exception) -> str | None:

@@ -45,6 +45,10 @@ class ProgramCell(ms.nn.Cell):
     def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self.program(*args, **kwargs)
 
+    def on_torch(self, *args: Any, **kwargs: Any) -> Any:
+        """What it calls, on PyTorch's tensors."""
+        return self.program.on_torch(*args, **kwargs)
+
     def add_flags(self, **flags: Any) -> None:
         """Pass on what is set for this Cell or for one around it: the mode (`set_train`) and the dtype (`to_float`)."""
         super().add_flags(**flags)

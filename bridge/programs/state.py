@@ -74,6 +74,8 @@ class State:
 
     def follow(self) -> None:
         """Share the tensors that the modules have put in the place of others."""
+        if not self._buffers:
+            return
         for buffer, now in self._replaced():
             self._calls.replace(buffer.position, now)
             self.tensors[buffer.position] = buffer.tensor = now

@@ -171,19 +171,23 @@ def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree | _TensorAr
     return Tree((args, kwargs), ms.Tensor, to_torch_leaf)
 
 
-def results(value: Any) -> Tree | _Single | _Tensors:
-    """What a PyTorch module returned."""
+def _to_mindspore(leaf: Any) -> Any:
+    return dtypes.to_mindspore(leaf) if isinstance(leaf, torch.dtype) else leaf
+
+
+def results(value: Any, convert: Callable[[Any], Any] = _to_mindspore) -> Tree | _Single | _Tensors:
+    """What a PyTorch module returned.
+
+    Args:
+        convert: see Tree.
+    """
     if type(value) is torch.Tensor:
         return _Single(value)
     tensors: list[torch.Tensor] = []
     if type(value) is tuple and _are_tensors(value, tensors):
         return _Tensors(value, tensors)
-    return Tree(value, torch.Tensor, _to_mindspore)
+    return Tree(value, torch.Tensor, convert)
 
 
 def to_torch_leaf(leaf: Any) -> Any:
     return dtypes.to_torch(leaf) if isinstance(leaf, ms.dtype.Type) else leaf
-
-
-def _to_mindspore(leaf: Any) -> Any:
-    return dtypes.to_mindspore(leaf) if isinstance(leaf, torch.dtype) else leaf
