@@ -639,7 +639,9 @@ def test_a_result_may_be_an_input_or_a_parameter() -> None:
     ("module", "error", "words"),
     [
         (torch.nn.functional.relu, TypeError, "bridge.cell takes a torch.nn.Module, not function"),
+        (torch.nn.Linear, TypeError, "not the class Linear"),
         (torch.nn.LazyLinear(3), ValueError, "weight has no shape yet: call the PyTorch module once"),
+        (torch.nn.Linear(3, 3, device="meta"), ValueError, "weight has no data: call the PyTorch module's to_empty"),
     ],
 )
 def test_what_is_no_module_is_refused(module: Any, error: type[Exception], words: str) -> None:

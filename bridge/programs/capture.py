@@ -49,6 +49,8 @@ class Captured:
     """For each input the register of its gradient; None if it is zero, or not asked for."""
     written: list[int]
     """The positions of the inputs that the function writes to."""
+    state: int
+    """How many of the inputs are not arguments: they come first."""
 
     def spec(self, register: int) -> Spec:
         tensor = self.tape.tensors[register]
@@ -127,7 +129,9 @@ def _captured(
     memory = {storage_of(tensor): i for i, tensor in enumerate(tensors)}
     touched = (storage_of(tape.tensors[number]) for call in calls[:forward] for number in call.written)
     written = sorted({memory[storage] for storage in touched if storage in memory})
-    return Captured(tape, registers, calls[:forward], calls[forward:], outputs, cotangents, gradients, written)
+    return Captured(
+        tape, registers, calls[:forward], calls[forward:], outputs, cotangents, gradients, written, len(state)
+    )
 
 
 def _differentiate(

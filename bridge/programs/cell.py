@@ -64,7 +64,7 @@ def cell(module: torch.nn.Module) -> ModuleCell:
 
     Raises:
         TypeError: it is not a module.
-        ValueError: it has parameters without a shape.
+        ValueError: it has parameters without a shape, or without data.
         RuntimeError: the bridge was built for another MindSpore.
     """
     if not isinstance(module, torch.nn.Module):

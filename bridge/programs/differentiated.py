@@ -10,7 +10,7 @@ import mindspore as ms
 import torch
 
 from bridge.programs import tree
-from bridge.programs.fuse import Fused
+from bridge.programs.fuse import Fused, refuse_torch_modules
 from bridge.programs.program import Program
 
 
@@ -117,6 +117,7 @@ def value_and_grad(
         ValueError: neither arguments nor weights are asked for. When it is called: there are fewer arguments.
         RuntimeError: see `fuse`. When it is called: its own gradient is asked for.
     """
+    refuse_torch_modules("bridge.value_and_grad", fn)
     if not callable(fn):
         raise TypeError(f"bridge.value_and_grad takes a Cell or a function, not {type(fn).__name__}")
     if grad_position is None and weights is None:

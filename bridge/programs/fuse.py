@@ -96,6 +96,13 @@ class FusedCell(ProgramCell):
         return FusedCell(copy.deepcopy(self._block[0], memo))
 
 
+def refuse_torch_modules(name: str, target: Any) -> None:
+    """Raise TypeError for a PyTorch module, whose parameters would be constants."""
+    if isinstance(target, torch.nn.Module):
+        kind = type(target).__name__
+        raise TypeError(f"{name} takes a Cell or a function: bridge.cell makes a Cell of PyTorch's module {kind}")
+
+
 def fuse(target: Any) -> Any:
     """Make one operator of your own code that calls the bridge: the same bits, in both modes.
 
@@ -126,6 +133,7 @@ def fuse(target: Any) -> Any:
     """
     if isinstance(target, ms.nn.Cell):
         return FusedCell(target)
+    refuse_torch_modules("bridge.fuse", target)
     if not callable(target):
         raise TypeError(f"bridge.fuse takes a Cell or a function, not {type(target).__name__}")
     program = _program(target, getattr(target, "__name__", type(target).__name__))

@@ -68,7 +68,7 @@ class _InGraph(PlannedBprop):
 
 
 class Differentiate(_InGraph):
-    """The gradient of a forward program: its backward program."""
+    """The gradient of a forward program: its backward programs."""
 
     def __init__(self, name: str, plan: Plan, device: Device) -> None:
         super().__init__(name)
@@ -81,17 +81,16 @@ class Differentiate(_InGraph):
         order = [position for group in plan.forward.groups for position in group]
         tensors = {position: inputs[i][j] for position, (i, j) in zip(order, places, strict=True)}
         gradients: dict[int, Any] = {position: Call(ops.zeros_like, [tensor]) for position, tensor in tensors.items()}
-        if plan.backward is not None:
-            given = {"input": tensors, "output": out, "cotangent": dout}
-            call = program_call(
-                ProgramKernel(f"{self.name}::backward", plan.backward, self.device, FirstOrderOnly(self.name)),
-                plan.backward,
-                [given[kind][position] for kind, position in plan.sources],
-            )
-            found = {
-                i: program_result(call, plan.backward, at) for i, at in enumerate(plan.gradients) if at is not None
-            }
-            gradients.update(found)
+        given: dict[str, Any] = {"input": tensors, "output": out, "cotangent": dout}
+        calls: list[Call] = []
+        for program, sources in zip(plan.backward, plan.sources, strict=True):
+            kernel = ProgramKernel(f"{self.name}::backward", program, self.device, FirstOrderOnly(self.name))
+            calls.append(program_call(kernel, program, [given[kind][position] for kind, position in sources]))
+            given["first part"] = [Item(calls[0], position) for position in range(len(plan.backward[0].results))]
+        for position, gradient in enumerate(plan.gradients):
+            if gradient is not None:
+                part, at = gradient
+                gradients[position] = program_result(calls[part], plan.backward[part], at)
         return tuple(tuple(gradients[position] for position in group) for group in plan.forward.groups)
 
 
@@ -126,6 +125,6 @@ def forward_kernel(name: str, plan: Plan, device: Device, is_differentiable: boo
     kernel = ProgramKernel(f"{name}::forward", plan.forward, device, gradient)
     # MindSpore differentiates primitives with equal attributes by the bprop of one of them. A forward program may be
     # that of inputs of several shapes; each has its own backward program.
-    backward = plan.backward.path if plan.backward is not None else ""
+    backward = [program.path for program in plan.backward]
     kernel.add_prim_attr("backward", f"{backward} {plan.sources} {plan.gradients}")
     return kernel

@@ -5,6 +5,7 @@ Tensors that share memory in PyTorch are saved once, and stand in backward with 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,10 +20,16 @@ from bridge.programs.memory import is_whole, layout_in_memory, storage_of
 
 @dataclass(frozen=True)
 class Source:
-    """Where backward takes a tensor from: forward's inputs or outputs, or the gradients of these."""
+    """Where backward takes a tensor from: forward's inputs or outputs, or the gradients of these. The second part of
+    backward takes from the first too."""
 
-    kind: Literal["input", "output", "cotangent"]
+    kind: Literal["input", "output", "cotangent", "first part"]
     position: int
+
+
+def memory_like(tensor: torch.Tensor) -> Output:
+    """All of a tensor's memory, for the registers that lie in it."""
+    return Output([], Spec((tensor.untyped_storage().nbytes() // tensor.itemsize,), tensor.dtype), True)
 
 
 class Passing:
@@ -46,6 +53,14 @@ class Passing:
         self._of_constants: dict[int, list[int]] = {}
         self._of_outputs: dict[int, list[int]] = {}
 
+    def again(self) -> Passing:
+        """What passes to another program, which takes the same outputs of forward's."""
+        other = copy.copy(self)
+        other.sources = []
+        other._of_inputs = {position: [] for position in self._of_inputs}
+        other._of_constants, other._of_outputs = {}, {}
+        return other
+
     def add(self, number: int) -> None:
         """Pass a register of forward's."""
         tensor = self.tape.tensors[number]
@@ -66,9 +81,8 @@ class Passing:
         tensor = self.tape.tensors[number]
         if key not in self._given:
             self._given[key] = len(self.forward.outputs)
-            is_memory = len(key) == 2
-            size = (tensor.untyped_storage().nbytes() // tensor.itemsize,) if is_memory else tuple(tensor.shape)
-            self.forward.outputs.append(Output([], Spec(size, tensor.dtype), is_memory))
+            flat = memory_like(tensor)
+            self.forward.outputs.append(flat if len(key) == 2 else Output([], Spec(tuple(tensor.shape), tensor.dtype)))
         position = self._given[key]
         self._of_outputs.setdefault(position, []).append(number)
         output = self.forward.outputs[position]

@@ -1,4 +1,4 @@
-"""A captured function as files: its two programs, and what graph mode has to know of them."""
+"""A captured function as files: its programs, and what graph mode has to know of them."""
 
 from __future__ import annotations
 
@@ -49,18 +49,17 @@ class Plan:
         forward: gives the function's results, and then what backward needs.
         results: how many results the function has.
         tree: the form of what the function returns (bridge/programs/result_tree.py).
-        backward: None if nothing has a gradient.
-        sources: what backward takes: "input", "output" or "cotangent" of forward, and its position.
-        gradients: for each input which of backward's results is its gradient; None if it is zero.
+        backward, sources, gradients: see Pair. A source is "input", "output" or "cotangent" of forward, or "first
+            part" of backward, and its position.
         written: the positions of the inputs that forward writes to.
     """
 
     forward: ProgramFile
     results: int
     tree: Any
-    backward: ProgramFile | None
-    sources: list[tuple[str, int]]
-    gradients: list[int | None]
+    backward: list[ProgramFile]
+    sources: list[list[tuple[str, int]]]
+    gradients: list[tuple[int, int] | None]
     written: list[int]
 
     def to_json(self) -> str:
@@ -69,13 +68,15 @@ class Plan:
     @classmethod
     def from_json(cls, written: str) -> Plan:
         fields = json.loads(written)
-        for name in ("forward", "backward"):
-            fields[name] = None if fields[name] is None else ProgramFile(**fields[name])
+        fields["forward"] = ProgramFile(**fields["forward"])
+        fields["backward"] = [ProgramFile(**program) for program in fields["backward"]]
+        fields["sources"] = [[(kind, position) for kind, position in sources] for sources in fields["sources"]]
+        fields["gradients"] = [None if gradient is None else tuple(gradient) for gradient in fields["gradients"]]
         return cls(**fields)
 
     @property
     def files(self) -> list[str]:
-        return [program.path for program in (self.forward, self.backward) if program is not None]
+        return [program.path for program in (self.forward, *self.backward)]
 
 
 @dataclass
@@ -110,8 +111,8 @@ def make(
         _write(pair.forward, folder),
         pair.results,
         None,
-        None if pair.backward is None else _write(pair.backward, folder),
-        [(source.kind, source.position) for source in pair.sources],
+        [_write(program, folder) for program in pair.backward],
+        [[(source.kind, source.position) for source in sources] for sources in pair.sources],
         pair.gradients,
         pair.written,
     )

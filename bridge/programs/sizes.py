@@ -69,9 +69,8 @@ class _Family:
         first, second = self._tried()
         number = len(_families)
         forward = _common(first.forward, second.forward, f"{_FAMILY}{number} forward")
-        backward = None
-        if first.backward is not None and second.backward is not None:
-            backward = _common(first.backward, second.backward, f"{_FAMILY}{number} backward")
+        programs = zip(first.backward, second.backward, strict=False)
+        backward = [_common(one, other, f"{_FAMILY}{number} backward") for one, other in programs]
         self.plan = replace(first, forward=forward, backward=backward)
         self._check(second)
 
@@ -103,10 +102,8 @@ class _Family:
         own = self.plan
         fits = (own.results, own.tree, own.sources, own.gradients, own.written) == (
             plan.results, plan.tree, plan.sources, plan.gradients, plan.written
-        ) and (own.backward is None) == (plan.backward is None)  # fmt: skip
-        for known, other in ((own.forward, plan.forward), (own.backward, plan.backward)):
-            fits = fits and (known is None or other is None or _fits(known, other))
-        if not fits:
+        ) and len(own.backward) == len(plan.backward)  # fmt: skip
+        if not fits or not all(map(_fits, [own.forward, *own.backward], [plan.forward, *plan.backward])):
             raise Refusal(
                 "which tensors pass through the program, or their ranks, follows from a size that is unknown, and a "
                 "graph is compiled for all sizes: give that dimension a known size"
@@ -114,21 +111,23 @@ class _Family:
 
     def program(self, kind: str, inputs: Sequence[Shape]) -> ProgramFile:
         """The program for inputs of these shapes, in the order of its groups."""
-        family = self.plan.forward if kind == "forward" else self.plan.backward
-        assert family is not None
+        family = _of_kind(self.plan, kind)
         order = [position for group in family.groups for position in group]
         by_position = dict(zip(order, inputs, strict=True))
         if kind == "backward":  # which takes all inputs of unknown sizes too
-            sources = [tuple(source) for source in self.plan.sources]
+            [sources] = self.plan.sources
             by_position = {i: by_position[sources.index(("input", i))] for i in self._unknown}
         plan = self._at([by_position[i] for i in self._unknown])
         self._check(plan)
-        program = plan.forward if kind == "forward" else plan.backward
-        assert program is not None
-        return program
+        return _of_kind(plan, kind)
 
 
 _families: list[_Family] = []
+
+
+def _of_kind(plan: Plan, kind: str) -> ProgramFile:
+    """With unknown sizes backward is one program (bridge/programs/split.py)."""
+    return plan.forward if kind == "forward" else plan.backward[0]
 
 
 def _common(first: ProgramFile, second: ProgramFile, path: str) -> ProgramFile:
@@ -163,8 +162,7 @@ def _infer(text: str, inputs: tuple[InferredSpec, ...]) -> tuple[InferredSpec, .
     family = _families[int(number)]
     shapes = [shape for shape, _ in inputs]
     if any(size < 0 for shape in shapes for size in shape):
-        program = family.plan.forward if kind == "forward" else family.plan.backward
-        assert program is not None
+        program = _of_kind(family.plan, kind)
     else:
         program = family.program(kind, shapes)
         key = ";".join(",".join(map(str, shape)) for shape in shapes)

@@ -1,23 +1,32 @@
-"""Two programs out of a captured run: forward, and backward with what it needs of forward as explicit tensors."""
+"""Programs out of a captured run: forward, and backward with what it needs of forward as explicit tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from bridge.programs.calls import Call, Refusal, Register
 from bridge.programs.capture import Captured
-from bridge.programs.listing import Listing, Output, constants, is_once, live, new_register, used
+from bridge.programs.listing import Listing, Output, constants, is_once, live, new_register, taken, used
 from bridge.programs.memory import storage_of
-from bridge.programs.passing import Passing, Source
+from bridge.programs.parts import parts
+from bridge.programs.passing import Passing, Source, memory_like
 
 # Below autograd these give their argument back.
 _ALIASES = {torch.ops.aten.detach.default, torch.ops.aten.lift_fresh.default, torch.ops.aten.alias.default}
 # They change the sizes of a tensor that has been given to others: then an alias is not its argument.
 _RESHAPES = {"t_", "transpose_", "squeeze_", "unsqueeze_", "swapaxes_", "swapdims_", "as_strided_", "set_", "resize_"}
+
+
+class Given(NamedTuple):
+    """What a program of the gradient is given, besides what passes from forward: the tensors in it."""
+
+    source: Source
+    output: Output
+    registers: list[int]
 
 
 @dataclass
@@ -26,17 +35,18 @@ class Pair:
 
     Attributes:
         results: how many of forward's outputs are the function's; the others are for backward.
-        backward: None if nothing has a gradient.
-        sources: what backward takes.
-        gradients: for each input which of backward's outputs is its gradient; None if it is zero.
+        backward: its gradient's programs: none if nothing has a gradient, one, or two. The second gives gradients of
+            arguments only, and need not run where nobody asks for them.
+        sources: what each of these takes.
+        gradients: for each input the program and its output that is its gradient; None if it is zero.
         written: the positions of the inputs that forward writes to.
     """
 
     forward: Listing
     results: int
-    backward: Listing | None
-    sources: list[Source]
-    gradients: list[int | None]
+    backward: list[Listing]
+    sources: list[list[Source]]
+    gradients: list[tuple[int, int] | None]
     written: list[int]
 
 
@@ -48,7 +58,7 @@ def split(captured: Captured, shapes_of: Sequence[int]) -> Pair:
     forward = Listing(tape, captured.inputs, captured.forward, _plain(captured, captured.outputs))
     results = len(forward.outputs)
     passing = Passing(captured, forward, written_constants, shapes_of)
-    backward, sources, gradients = _backward(captured, forward, passing)
+    backward, sources, gradients = _backward(captured, forward, passing, not shapes_of)
     forward.calls = live(forward)
     forward.constants = constants(forward)
     return Pair(forward, results, backward, sources, gradients, captured.written)
@@ -107,43 +117,69 @@ def _copy_written_constants(captured: Captured) -> set[int]:
 
 
 def _backward(
-    captured: Captured, forward: Listing, passing: Passing
-) -> tuple[Listing | None, list[Source], list[int | None]]:
-    """The gradient's program, what it takes, and which of its outputs is which gradient. Appends what it needs to
+    captured: Captured, forward: Listing, passing: Passing, is_of_one_size: bool
+) -> tuple[list[Listing], list[list[Source]], list[tuple[int, int] | None]]:
+    """The gradient's programs, what they take, and which of their outputs is which gradient. Appends what they need to
     forward's outputs."""
-    gradients: list[int | None] = []
-    outputs: list[Output] = []
+    first, rest = parts(captured) if is_of_one_size else (captured.backward, [])
+    later = {number for call in rest for number in call.results}
+    later -= {number for call in first for number in call.results}
+    gradients: list[tuple[int, int] | None] = []
+    outputs: tuple[list[Output], list[Output]] = [], []
     for number in captured.gradients:
-        gradients.append(None if number is None else len(outputs))
-        outputs += [] if number is None else _plain(captured, [number])
-    if not outputs:
-        return None, [], gradients
-    backward = Listing(captured.tape, [], captured.backward, outputs)
-    backward.calls = live(backward)
-    given = {number: Source("cotangent", i) for i, number in enumerate(captured.cotangents) if number is not None}
-    for number in _taken(backward):
-        if number not in given:
+        part = int(number in later)
+        gradients.append(None if number is None else (part, len(outputs[part])))
+        outputs[part].extend([] if number is None else _plain(captured, [number]))
+    programs = [
+        Listing(captured.tape, [], calls, own) for calls, own in zip((first, rest), outputs, strict=True) if own
+    ]
+    given = [
+        Given(Source("cotangent", i), forward.outputs[i], [number])
+        for i, number in enumerate(captured.cotangents)
+        if number is not None
+    ]
+    if len(programs) == 2:
+        given += _between(*programs)
+    sources = [_complete(program, passing.again(), given, forward.outputs[0]) for program in programs]
+    return programs, sources, gradients
+
+
+def _between(first: Listing, rest: Listing) -> list[Given]:
+    """What the second part of backward takes of the first, which is made to give it."""
+    made = {number for call in first.calls for number in call.results}
+    own = {number for call in rest.calls for number in call.results}
+    found: dict[Any, Given] = {}
+    for number in used(rest):
+        if number in made and number not in own:
+            tensor = first.tape.tensors[number]
+            key = storage_of(tensor), tensor.dtype
+            if key not in found:
+                output = memory_like(tensor)
+                found[key] = Given(Source("first part", len(first.outputs)), output, output.registers)
+                first.outputs.append(output)
+            found[key].registers.append(number)
+    return list(found.values())
+
+
+def _complete(program: Listing, passing: Passing, given: Sequence[Given], result: Output) -> list[Source]:
+    """Have a program of the gradient begin with what it takes. Gives where that comes from.
+
+    Args:
+        result: forward's first. What draws or writes takes it, to run after forward.
+    """
+    program.calls = live(program)
+    wanted = taken(program)
+    known = {number for one in given for number in one.registers}
+    for number in wanted:
+        if number not in known:
             passing.add(number)
-    views = passing.views(backward)
-    wanted = set(used(backward))
-    for number, source in given.items():
-        if number in wanted:
-            views += passing.take(backward, source, forward.outputs[source.position], [number])
-    if is_once(backward) and not any(source.kind == "output" for source in passing.sources):
-        first = forward.outputs[0]  # to run after forward
-        views += passing.take(backward, Source("output", 0), first, first.registers[:1])
-    backward.calls = views + backward.calls
-    backward.constants = constants(backward)
-    return backward, passing.sources, gradients
-
-
-def _taken(listing: Listing) -> list[int]:
-    """The registers that a program uses before a call of its own makes them, or never makes. What a call writes to is
-    among its results too."""
-    made: set[int] = set()
-    found: dict[int, None] = {}
-    for call in listing.calls:
-        found.update((number, None) for number in call.operands if number not in made)
-        made.update(number for number in call.results if number is not None)
-    found.update((number, None) for output in listing.outputs for number in output.registers if number not in made)
-    return list(found)
+    views = passing.views(program)
+    for one in given:
+        registers = [number for number in one.registers if number in wanted]
+        if registers:
+            views += passing.take(program, one.source, one.output, registers)
+    if is_once(program) and not any(source.kind == "output" for source in passing.sources):
+        views += passing.take(program, Source("output", 0), result, result.registers[:1])
+    program.calls = views + program.calls
+    program.constants = constants(program)
+    return passing.sources

@@ -139,6 +139,10 @@ def _parameter_of(name: str, tensor: torch.Tensor) -> ms.Parameter:
     """The Parameter for a tensor: the one that it has, or a new one."""
     if torch.nn.parameter.is_lazy(tensor):
         raise ValueError(f"{name} has no shape yet: call the PyTorch module once before bridge.cell")
+    if tensor.is_meta:
+        raise ValueError(
+            f"{name} has no data: call the PyTorch module's to_empty and load its state before bridge.cell"
+        )
     known = _parameters.get(tensor)
     parameter = None if known is None else known()
     if parameter is None:

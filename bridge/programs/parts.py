@@ -1,0 +1,92 @@
+"""The calls of backward in two parts: those that the gradients of parameters need, and those that only the gradients
+of arguments need, which a graph may not ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from bridge.programs.calls import Call
+from bridge.programs.capture import Captured
+from bridge.programs.listing import Listing, Output, live, taken
+from bridge.programs.memory import storage_of
+
+# A shorter backward is a layer's, whose argument mostly has a gradient that is asked for. A second primitive would take
+# more time than it saves.
+_SHORTEST = 16
+_CONVOLUTION = torch.ops.aten.convolution_backward.default
+
+
+def parts(captured: Captured) -> tuple[list[Call], list[Call]]:
+    """The calls for the gradients of parameters, and the others. The latter write nothing, and may run after the former
+    or not at all; they are empty if there is nothing to gain."""
+    of_parameters = [number for number in captured.gradients[: captured.state] if number is not None]
+    of_arguments = [number for number in captured.gradients[captured.state :] if number is not None]
+    whole = captured.backward, list[Call]()
+    if len(captured.backward) < _SHORTEST or not of_parameters or not of_arguments:
+        return whole
+    calls = _convolutions_apart(captured, of_parameters, of_arguments)
+    first = _live(captured, calls, of_parameters)
+    rest = _without(_live(captured, calls, [*of_parameters, *of_arguments]), first)
+    if all(_is_view(captured, call) for call in rest):
+        return whole
+    rest = _with_views(captured, first, rest)
+    return (first, rest) if _may_run_later(captured, first, rest) else whole
+
+
+def _live(captured: Captured, calls: list[Call], wanted: list[int]) -> list[Call]:
+    outputs = [Output([number], captured.spec(number)) for number in wanted]
+    return live(Listing(captured.tape, [], calls, outputs))
+
+
+def _without(calls: Iterable[Call], others: Iterable[Call]) -> list[Call]:
+    known = {id(call) for call in others}
+    return [call for call in calls if id(call) not in known]
+
+
+def _convolutions_apart(captured: Captured, of_parameters: list[int], of_arguments: list[int]) -> list[Call]:
+    """The calls of backward, with two in place of a convolution's where one is for parameters and one for arguments.
+    PyTorch's kernels compute them one by one."""
+    needed = {number for call in _live(captured, captured.backward, of_parameters) for number in call.operands}
+    needed.update(of_parameters)
+    found: list[Call] = []
+    for call in captured.backward:
+        if call.op is _CONVOLUTION and call.results[0] is not None and needed.isdisjoint(call.results[:1]):
+            *given, (_, *of_weights) = call.arguments
+            if any(of_weights):
+                found.append(Call(call.op, [*given, [False, *of_weights]], [None, *call.results[1:]]))
+            found.append(Call(call.op, [*given, [True, False, False]], [call.results[0], None, None]))
+        else:
+            found.append(call)
+    return found
+
+
+def _is_view(captured: Captured, call: Call) -> bool:
+    def memory(numbers: Iterable[int | None]) -> set[int]:
+        return {storage_of(captured.tape.tensors[number]) for number in numbers if number is not None}
+
+    return not call.written and memory(call.results) <= memory(call.operands)
+
+
+def _with_views(captured: Captured, first: list[Call], rest: list[Call]) -> list[Call]:
+    """The second part, with the views of the first that it takes: these cost nothing, and no memory passes."""
+    needed = {number for call in rest for number in call.operands}
+    views: list[Call] = []
+    for call in reversed(first):
+        if _is_view(captured, call) and not needed.isdisjoint(call.results):
+            views.insert(0, call)
+            needed.update(call.operands)
+    return views + rest
+
+
+def _may_run_later(captured: Captured, first: list[Call], rest: list[Call]) -> bool:
+    """Whether nothing that the second part takes is written to, all of it is memory that can be passed, and no call
+    draws."""
+    tensors = captured.tape.tensors
+    if any(torch.Tag.nondeterministic_seeded in call.op.tags for call in rest):
+        return False
+    outside = {storage_of(tensors[number]) for number in taken(Listing(captured.tape, [], rest, []))}
+    written = {storage_of(tensors[number]) for call in [*first, *rest] for number in call.written}
+    operands = [tensors[number] for call in rest for number in call.operands]
+    return outside.isdisjoint(written) and not any(tensor.is_conj() or tensor.is_neg() for tensor in operands)
