@@ -11,6 +11,15 @@ from bridge.nn.state_dict import load_state_dict, state_dict
 
 _Self = TypeVar("_Self", bound="Module")
 
+_DEVICE = "mindspore.set_device chooses the device, and Parameters lie there: leave it out"
+_DTYPE = "a Parameter keeps its dtype: pass dtype= to the layers, or let Cell.to_float choose that of the calls"
+# Methods of torch.nn.Module that have no meaning here, and what to do instead.
+_ELSEWHERE = {
+    **dict.fromkeys(("cuda", "cpu", "to_empty", "share_memory"), _DEVICE),
+    **dict.fromkeys(("half", "float", "double", "bfloat16"), _DTYPE),
+    "zero_grad": "MindSpore's gradients are values, which no step adds to: leave it out",
+}
+
 
 class Module(ms.nn.Cell):
     """A Cell that begins in training mode and has PyTorch's `state_dict`, as a class of ported code derives from it.
@@ -26,6 +35,14 @@ class Module(ms.nn.Cell):
         super().__init_subclass__(**kwargs)
         if "forward" in vars(cls):
             raise TypeError(f"{cls.__name__}: MindSpore runs and compiles `construct`: name its `forward` so")
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name not in _ELSEWHERE:
+                raise
+        raise AttributeError(f"{type(self).__name__} has no {name}: {_ELSEWHERE[name]}")
 
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
         """A copy of the parameters and buffers as PyTorch's tensors, under the names that PyTorch gives them."""
