@@ -217,13 +217,19 @@ def test_what_only_the_next_call_sees_is_refused(make: Callable[[], nn.Module], 
 
 
 class Remembers(nn.Module):
-    """An attribute that nobody reads before it is set."""
+    """An attribute that nobody reads before it is set, and a table that the first call makes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.line = nn.Linear(6, 6)
+        self.table: torch.Tensor | None
+        self.register_buffer("table", None, persistent=False)
+        self.length = 0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.table is None or self.length < len(x):
+            self.table, self.length = torch.arange(float(len(x)), device=x.device)[:, None].cos(), len(x)
+        x = x * self.table[: len(x)]
         self.attention = self.line(x).softmax(-1)
         return self.attention * x
 

@@ -163,6 +163,18 @@ class Permuted(nn.Module):
         return self.line(y * z.view(y.shape)) + F.mse_loss(x.transpose(1, 2), y)
 
 
+class OneImage(nn.Module):
+    """A view with a dimension of size 1, whose strides decide which kernels follow; a draw by no generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.line = nn.GroupNorm(2, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.line(x.flatten(2).transpose(1, 2)).transpose(1, 2).view(x.shape)
+        return self.norm(y / 2.0) + torch.randn(x.shape, generator=None, device=x.device)
+
+
 class NotPersistent(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -237,6 +249,7 @@ MODULES: list[Any] = [
     (Constant, [floats(3, 4)]),
     (NotPersistent, [floats(3, 4)]),
     (Permuted, [floats(2, 8, 6)]),
+    (OneImage, [floats(1, 4, 3, 3)]),
     (Scalars, [floats(3, 4)]),
     (lambda: nn.TransformerEncoderLayer(16, 2, 32, 0.1 if ON_CPU else 0.0, batch_first=True), [floats(2, 5, 16)]),
     *([(Recurrent, [floats(3, 4, 5)])] if ON_CPU else []),

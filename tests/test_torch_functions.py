@@ -365,6 +365,8 @@ REFUSED = [
     ),
     pytest.param(lambda x: T.no_grad().__enter__(), NotImplementedError, "stop_gradient", id="no_grad"),
     pytest.param(lambda x: T.cuda.is_available(), NotImplementedError, "mindspore.set_device", id="cuda"),
+    pytest.param(lambda x: T.cuda.amp.GradScaler(), NotImplementedError, "scales losses", id="amp"),
+    pytest.param(lambda x: T.utils.checkpoint.checkpoint(x), NotImplementedError, "recompute", id="checkpoint"),
     pytest.param(lambda x: T.utils.data.DataLoader(x), NotImplementedError, "mindspore.dataset", id="DataLoader"),
     pytest.param(lambda x: T.save(x, "x"), NotImplementedError, "mindspore.save_checkpoint", id="save"),
     pytest.param(lambda x: T.optim.SGD([x]), NotImplementedError, "bridge.optim", id="optim"),

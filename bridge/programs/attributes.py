@@ -3,11 +3,12 @@ and would go on with what stood there at that time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 _CONTAINERS = (list, dict, set)
 _PLAIN = (bool, int, float, complex, str, set)
@@ -44,15 +45,33 @@ class Attributes:
             for key in _changed(before, _kept(module))
         ]
 
+    def restore_caches(self, is_constant: Callable[[torch.Tensor, set[int]], bool]) -> None:
+        """Have what the next call would compute again be as it was: a table of positions, say, with its length."""
+        for _, module, before in self._before:
+            now = _kept(module)
+            changed = {key: _tensors(now.get(key)) for key in _changed(before, now)}
+            own = {id(leaf) for key in changed if key in before for leaf in _tensors(before[key].content)}
+            others = {key for key, tensors in changed.items() if not all(is_constant(leaf, own) for leaf in tensors)}
+            if any(changed[key] for key in changed.keys() - others):
+                _restore(module, before, changed.keys() - others)
+
     def restore(self) -> None:
         """Have the modules be as they were: a capture computes nothing that may stay."""
         for _, module, before in self._before:
-            for key in list(_changed(before, _kept(module))):
-                holder = module._buffers if key in module._non_persistent_buffers_set else vars(module)
-                if key in before:
-                    holder[key] = _refilled(before[key])
-                else:
-                    del holder[key]
+            _restore(module, before, list(_changed(before, _kept(module))))
+
+
+def _restore(module: torch.nn.Module, before: dict[str, _Attribute], names: Iterable[str]) -> None:
+    for key in names:
+        holder = module._buffers if key in module._non_persistent_buffers_set else vars(module)
+        if key in before:
+            holder[key] = _refilled(before[key])
+        else:
+            del holder[key]
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _attributes(module: torch.nn.Module) -> dict[str, _Attribute]:

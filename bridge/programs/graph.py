@@ -87,6 +87,7 @@ class GraphProgram:
         before = Attributes(self.function)
         try:
             found = self._capture(*inputs)
+            before.restore_caches(found[1].is_constant)
             changed = before.changed()
             if changed and self._differs_now(found[0], inputs):
                 raise Refusal(keeps_between_calls(changed[0]))

@@ -86,10 +86,12 @@ class Origin:
     Args:
         files: those of the code that called PyTorch.
         tensors: the ids of the tensors that the function has found.
+        is_constant: whether a tensor that it has made is the same in each call, whatever the tensors with some ids are.
     """
 
     files: set[str]
     tensors: set[int]
+    is_constant: Callable[[torch.Tensor, set[int]], bool]
 
 
 def make(
@@ -118,7 +120,7 @@ def make(
     )
     tape = captured.tape
     found = {id(tensor) for number, tensor in tape.constants.items() if number not in tape.fresh}
-    return plan, Origin(tape.files, found)
+    return plan, Origin(tape.files, found, tape.is_constant)
 
 
 def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:

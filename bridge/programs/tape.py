@@ -28,7 +28,7 @@ from bridge.programs.draws import Draws
 from bridge.programs.guards import Answer, Guards, checks, is_question
 from bridge.programs.memory import layout, storage_of
 from bridge.programs.values import Values
-from bridge.programs.wrong_on_meta import is_wrong_on_meta, zeros_like
+from bridge.programs.wrong_on_meta import is_wrong_on_meta, with_strides_of_view, zeros_like
 
 # They write to these arguments when they run in training mode, although their schemas do not say so.
 _HIDDEN_WRITES = ("running_mean", "running_var")
@@ -110,6 +110,11 @@ class Tape(TorchDispatchMode):
             return self.constant(tensor)
         return self._alias(tensor)
 
+    def is_constant(self, tensor: torch.Tensor, than: set[int]) -> bool:
+        """Whether a tensor follows from constants only, and from none with these ids."""
+        register = self._registers.get(id(tensor))
+        return register is not None and self._values.follows_from_others(register, than)
+
     def _alias(self, tensor: torch.Tensor) -> int:
         """The register with the same memory and layout: autograd wraps what it has saved anew."""
         wanted = layout(tensor)
@@ -136,7 +141,7 @@ class Tape(TorchDispatchMode):
             elif func is ctc_loss.FORWARD:
                 results = ctc_loss.results(fake_args[0])
             else:
-                results = func(*fake_args, **fake_kwargs)
+                results = with_strides_of_view(func, fake_args, func(*fake_args, **fake_kwargs))
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             return self._value(func, arguments, args, kwargs, error)
         except Exception:

@@ -29,6 +29,16 @@ class Values:
         self._next = len(self._calls)
         return [self._known[number] for number in wanted] if all(number in self._known for number in wanted) else None
 
+    def follows_from_others(self, register: int, than: set[int]) -> bool:
+        """Whether a register follows from constants only, and from none of the tensors with these ids."""
+        if self.of([register]) is None:
+            return False
+        needed = {register}
+        for call in reversed(self._calls):
+            if not needed.isdisjoint(call.results):
+                needed.update(call.operands)
+        return than.isdisjoint(id(self._constants[number]) for number in needed if number in self._constants)
+
     def _run(self, call: Call) -> None:
         draws = torch.Tag.nondeterministic_seeded in call.op.tags
         if draws or not all(number in self._known for number in call.operands) or _is_symbolic(call.arguments):

@@ -9,6 +9,8 @@ import torch
 from torch._prims_common import compute_required_storage_length
 from torch.utils._pytree import tree_leaves
 
+from bridge.programs.calls import no_modes
+
 # Results that hold what only the kernel knows the size of: a workspace. Or their meta kernel gives a wrong size.
 _SIZES = {
     "aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::cudnn_batch_norm", "aten::multilabel_margin_loss_forward",
@@ -29,10 +31,23 @@ def is_wrong_on_meta(func: Any, args: Sequence[Any]) -> bool:
 
 def _is_free_in_strides(func: Any, args: Sequence[Any]) -> bool:
     """Whether a kernel chooses the strides of its results, of an input that is not contiguous. A view has those that
-    it must have, and what works on each element for itself those that PyTorch's rule gives in both cases."""
-    if torch.Tag.pointwise in func.tags or any(argument.alias_info for argument in func._schema.arguments):
+    it must have, and what works on each element for itself those of a rule, but for dimensions of size 1."""
+    if any(argument.alias_info for argument in func._schema.arguments):
         return False
-    return any(isinstance(value, torch.Tensor) and not value.is_contiguous() for value in tree_leaves(args))
+    is_ruled = torch.Tag.pointwise in func.tags
+    tensors = [value for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
+    return any(not tensor.is_contiguous() and (1 in tensor.shape or not is_ruled) for tensor in tensors)
+
+
+def with_strides_of_view(func: Any, args: Sequence[Any], view: Any) -> Any:
+    """A result, which has the strides that PyTorch's C++ gives a view with dimensions of size 1. Its Python chooses
+    others."""
+    if func is not torch.ops.aten.view.default or 1 not in args[0].shape:
+        return view
+    tensor = args[0]
+    with no_modes():
+        strides = torch.empty_strided(tensor.shape, tensor.stride(), device="meta").view(args[1]).stride()
+    return view if view.stride() == strides else tensor.as_strided(view.shape, strides, view.storage_offset())
 
 
 def zeros_like(tensor: torch.Tensor) -> torch.Tensor:

@@ -20,6 +20,14 @@ _SENTENCES: tuple[tuple[str, str], ...] = (
         "MindSpore's tensors hold no gradients: mindspore.grad and value_and_grad return them",
     ),
     (
+        r"torch\.(.*autocast.*|amp|(cuda|cpu)\.amp|GradScaler)(\..*)?",
+        "Cell.to_float and mindspore.amp choose the precision, and mindspore.amp scales losses",
+    ),
+    (
+        r"torch\.utils\.checkpoint(\..*)?",
+        "Cell.recompute computes a part again, and a module of bridge.cell may call PyTorch's checkpoint",
+    ),
+    (
         r"torch\.(cuda|cpu|xpu|mps|mtia|accelerator|set_default_device|get_default_device|get_device_module)(\..*)?",
         "mindspore.set_device chooses the device, and tensors lie there",
     ),
@@ -32,16 +40,11 @@ _SENTENCES: tuple[tuple[str, str], ...] = (
         r"torch\.utils\.data(\..*)?",
         "mindspore.dataset loads data: mindspore.dataset.GeneratorDataset takes a PyTorch Dataset",
     ),
-    (r"torch\.utils\.checkpoint(\..*)?", "Cell.recompute runs a Cell again for its gradient"),
     (r"torch\.(save|load|serialization)", "mindspore.save_checkpoint and mindspore.load_checkpoint write and read"),
     (r"torch\.(compile|jit|fx|export|compiler|cond|while_loop|fork|wait)(\..*)?", "mindspore.jit compiles"),
     (
         r"torch\.(distributed|multiprocessing|prepare_multiprocessing.*)(\..*)?",
         "mindspore.communication and mint.distributed do",
-    ),
-    (
-        r"torch\.(.*autocast.*|amp|GradScaler)(\..*)?",
-        "Cell.to_float and mindspore.amp choose the precision, and mindspore.amp scales losses",
     ),
     (r"torch\.optim(\..*)?", "bridge.optim has the optimizers"),
     (r"torch\.nn\.(?!functional).*", "bridge.nn has the layers, and bridge.cell makes a Cell of any module"),

@@ -43,9 +43,11 @@ Boxed take_argument(Arguments &args, const c10::Argument &argument, char given) 
     boxed.kind = Boxed::kDevice;
   } else if (given == kOnCpu) {
     boxed.value = c10::Device(c10::kCPU);
-  } else {
-    TORCH_CHECK(argument.default_value(), "the argument '", argument.name(), "' of the program's call has no default");
+  } else if (argument.default_value()) {
     boxed.value = *argument.default_value();
+  } else {  // None: PyTorch's own generator
+    TORCH_CHECK(argument.name() == "generator", "the argument '", argument.name(),
+                "' of the program's call has no default");
   }
   return boxed;
 }
