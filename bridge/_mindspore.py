@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
-from mindspore import nn
+from mindspore import Parameter, Tensor, nn
 from mindspore._c_expression import typing
 from mindspore.ops import primitive as _primitive
 from mindspore.ops.composite import base as _composite
@@ -22,6 +22,8 @@ from mindspore.train import amp
 
 # A tensor's type, as inference returns it.
 TensorType = typing.TensorType
+# The class that every Parameter has: mindspore.Parameter and Tensor together.
+ParameterTensor: type[Parameter] = Parameter._get_base_class(Tensor)
 # What a graph that is being traced holds, or None.
 jit_context = _primitive.jit_context
 _pynative_executor = _primitive._pynative_executor
@@ -46,6 +48,24 @@ def stop_recordings_that_fail() -> None:
     for place, name in places:
         if name in vars(place):
             setattr(place, name, _stopping(vars(place)[name]))
+
+
+@functools.cache
+def is_one_operator(cell: type[nn.Cell]) -> None:
+    """Have `mindspore.rewrite`, and so `auto_mixed_precision`, take a Cell of this class for one operator instead of
+    reading its source."""
+    importlib.import_module("mindspore.rewrite.common.namespace")._subtree_black_list.append(cell)
+
+
+def refuse_in_vmap(reason: Callable[[Any], str]) -> None:
+    """Have `vmap`, and so `jacrev` and `jacfwd`, raise RuntimeError for each primitive of `ops.Custom` for which this
+    gives a reason."""
+
+    def rule_of(primitive: Any, _: int) -> None:
+        if reason(primitive):
+            raise RuntimeError(reason(primitive))
+
+    importlib.import_module("mindspore.ops._vmap.vmap_base").vmap_rules_getters.register("Custom")(rule_of)
 
 
 def _stopping(run: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,8 +19,8 @@ def start() -> None:
 
     It loads the libraries, lets their kernels ask Python for shapes, makes MindSpore's seeds PyTorch's too, and notes
     from then on whether a network of `mindspore.amp`'s level "auto" is made. It has MindSpore stop recording when a
-    function that is differentiated raises an error. The first call of a CUDA kernel also gives PyTorch's allocator
-    MindSpore's memory (ms_ext/cuda/allocator.cu).
+    function that is differentiated raises an error, and refuse to map what it cannot map. The first call of a CUDA
+    kernel also gives PyTorch's allocator MindSpore's memory (ms_ext/cuda/allocator.cu).
     """
     global _started
     with _lock:
@@ -37,6 +37,7 @@ def _start() -> None:
     seeds.follow_mindspore()
     _mindspore.auto_levels()
     _mindspore.stop_recordings_that_fail()
+    _mindspore.refuse_in_vmap(lambda primitive: getattr(primitive, "refused_in_vmap", ""))
 
 
 def start_on(device: str) -> None:

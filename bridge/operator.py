@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import mindspore as ms
 import numpy as np
@@ -27,7 +27,7 @@ from bridge.primitive.aten import ATen
 from bridge.primitive.composite import launch
 from bridge.primitive.expression import expression
 from bridge.primitive.graph_calls import Call, Part, graph_call, users_lines
-from bridge.primitive.kernel import keep
+from bridge.primitive.kernel import keep, launch_again
 
 
 class _Doc:
@@ -231,16 +231,38 @@ def planned_in_graph(bound: Bound, wants_cpu: bool, graph_call: Any, product: An
         raise
 
 
-def prepared(bound: Bound, device: Device) -> Callable[[list[Any]], Any]:
-    """What makes a bound call in PyNative mode, on tensors that it is given."""
+class Prepared(NamedTuple):
+    """Makes a bound call in PyNative mode, on tensors that it is given.
+
+    Attributes:
+        call: makes it.
+        again: the same in less time, or None: for tensors of other shapes or dtypes than those of the first call.
+    """
+
+    call: Callable[[list[Any]], Any]
+    again: Callable[[list[Any]], Any]
+
+
+def prepared(bound: Bound, device: Device) -> Prepared:
+    """What makes a bound call in PyNative mode."""
     if data_dependent.sometimes(bound.overload):
-        return _Undecided(bound, device)
+        return Prepared(_Undecided(bound, device), never)
     if not bound.overload.has_kernel:
-        return lambda tensors: in_pytorch.call(Bound(bound.overload, tensors, bound.text, True), device)
+        return Prepared(
+            lambda tensors: in_pytorch.call(Bound(bound.overload, tensors, bound.text, True), device), never
+        )
     primitive, arranger = ATen(bound.overload.name, bound.text, device), _arranger(bound)
-    if arranger is None:
-        return functools.partial(launch, primitive)
-    return lambda tensors: arranger(launch(primitive, tensors))
+    if arranger is not None:
+        return Prepared(lambda tensors: arranger(launch(primitive, tensors)), never)
+    can_launch_again = primitive.has_direct and not primitive.composite
+    return Prepared(
+        functools.partial(launch, primitive),
+        functools.partial(launch_again, primitive) if can_launch_again else never,
+    )
+
+
+def never(tensors: list[Any]) -> None:
+    """Prepared.again where there is nothing that takes less time."""
 
 
 def argument_key(values: Any, tensors: list[Any]) -> Any:
@@ -251,7 +273,7 @@ def argument_key(values: Any, tensors: list[Any]) -> Any:
     key: list[Any] = []
     for value in values:
         kind = type(value)
-        if kind is ms.Tensor or kind is ms.Parameter:
+        if kind is ms.Tensor or kind is _mindspore.ParameterTensor:
             tensors.append(value)
             key.append(ms.Tensor)
         elif kind is float:

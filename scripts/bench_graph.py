@@ -6,8 +6,13 @@ Chains of calls whose arguments differ from call to call, so that nothing is fou
 the graph to its result, its one run included, after a small graph has warmed the compiler up. MindSpore writes no cache
 meanwhile (MS_COMPILER_CACHE_ENABLE).
 
+A chain is a function of functions, as a network is a Cell of Cells, and each has its own weights. In one long function
+MindSpore takes a time for a keyword call, its own operators' too, that grows with the length of the function, and it
+sums the gradients of a weight that is used often.
+
     python scripts/bench_graph.py                    # about three minutes on two cores
     python scripts/bench_graph.py --lengths 20,60,200,2000
+    python scripts/bench_graph.py --lengths 2000 --calls-in-a-function 2000
     python scripts/bench_graph.py --freeze           # after gc.freeze(): MindSpore collects garbage before it compiles
 """
 
@@ -34,7 +39,7 @@ CHAINS: dict[str, tuple[Callable[[int], str], Callable[[int], str]]] = {
     "keywords": (lambda i: f"aten.add(x, x, alpha={i / 997})", lambda i: f"ops.add(x, x * {i / 997})"),
     "lists": (lambda i: f"aten.view(x, [{2 << i % 7}, -1])", lambda i: f"ops.reshape(x, ({2 << i % 7}, -1))"),
     "layers": (
-        lambda i: f"aten.layer_norm(aten.linear(x, w, b), [16], w[0], b, {1e-5 * i})",
+        lambda i: f"aten.layer_norm(aten.linear(x, w, b), [16], b, b, {1e-5 * i})",
         lambda i: f"ops.softmax(ops.matmul(x, w) + {1e-5 * i}, -1)",  # its layer_norm takes minutes here
     ),
 }
@@ -103,25 +108,33 @@ def seconds(run: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def chain(link: Callable[[int], str], length: int, gradient: bool) -> float:
-    """Seconds to compile a chain of so many links and run it once."""
-    links = "".join(f"    x = {link(i)}\n" for i in range(1, length + 1))
-    f = function(f"def f(x, w, b):\n{links}    return x\n")
+def chain(link: Callable[[int], str], length: int, a_function: int, gradient: bool) -> float:
+    """Seconds to compile a chain of so many links, so many a function, and run it once."""
+    source = calls = ""
+    starts = range(1, length + 1, a_function)
+    for start in starts:
+        links = "".join(f"    x = {link(i)}\n" for i in range(start, min(start + a_function, length + 1)))
+        source += f"def f{start}(x, w, b):\n{links}    return x\n\n\n"
+        calls += f"    x = f{start}(x, w{start}, b{start})\n"
+    weights = ", ".join(f"w{start}, b{start}" for start in starts)
+    f = function(f"{source}def f(x, {weights}):\n{calls}    return x\n")
     rng = np.random.default_rng(0)
-    x, w, b = (ms.Tensor(rng.standard_normal(shape, np.float32)) for shape in ((16, 16), (16, 16), (16,)))
-    graph = ms.jit(ms.grad(f, (0, 1, 2)) if gradient else f)
-    return seconds(lambda: graph(x, w, b))
+    shapes = [(16, 16), *[(16, 16), (16,)] * len(starts)]
+    tensors = [ms.Tensor(rng.standard_normal(shape, np.float32)) for shape in shapes]
+    graph = ms.jit(ms.grad(f, tuple(range(len(tensors)))) if gradient else f)
+    return seconds(lambda: graph(*tensors))
 
 
-def print_chains(lengths: list[int]) -> None:
-    print("ms a call; MindSpore's own operators behind the stroke")
+def print_chains(lengths: list[int], a_function: int) -> None:
+    print(f"ms a call, {a_function} calls a function; MindSpore's own operators behind the stroke")
     print(f"{'':22}" + "".join(f"{f'{length} calls':>18}" for length in lengths))
     for name, links in CHAINS.items():
         for gradient in (False, True):
             row = f"{name + (', gradient' if gradient else ''):22}"
             for length in lengths:
-                count = length // CALLS_IN_A_LINK.get(name, 1)
-                ours, theirs = (1e3 * chain(link, count, gradient) / length for link in links)
+                calls = CALLS_IN_A_LINK.get(name, 1)
+                size = length // calls, a_function // calls
+                ours, theirs = (1e3 * chain(link, *size, gradient) / length for link in links)
                 row += f"{f'{ours:.1f} | {theirs:.1f}':>18}"
             print(row, flush=True)
 
@@ -146,6 +159,7 @@ def print_lists(length: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", default="20,60,200")
+    parser.add_argument("--calls-in-a-function", type=int, default=100)
     parser.add_argument("--freeze", action="store_true")
     parser.add_argument("--device", default="CPU", choices=("CPU", "GPU"))
     arguments = parser.parse_args()
@@ -154,7 +168,7 @@ def main() -> None:
         gc.freeze()
     warm = ms.jit(function("def f(x):\n    return aten.tanh(ops.abs(x))\n"))
     print(f"the first graph, of two calls: {seconds(lambda: warm(ms.Tensor([1.0]))):.2f} s", flush=True)
-    print_chains([int(length) for length in arguments.lengths.split(",")])
+    print_chains([int(length) for length in arguments.lengths.split(",")], arguments.calls_in_a_function)
     ms.set_context(mode=ms.GRAPH_MODE)
     print_gpt()
     ms.set_context(mode=ms.PYNATIVE_MODE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mindspore as ms
 import numpy as np
 import pytest
@@ -27,3 +29,19 @@ def torch_device() -> str:
 def on_device(array: np.ndarray, requires_grad: bool = False) -> torch.Tensor:
     """An array as PyTorch's tensor on that device."""
     return torch.tensor(array, device=torch_device(), requires_grad=requires_grad)
+
+
+class FailsInBackward(torch.nn.Module):
+    """A module whose gradient raises ZeroDivisionError."""
+
+    class _Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+            raise ZeroDivisionError("mine")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._Function.apply(x)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -101,3 +103,30 @@ def test_who_is_given_no_layer_says_so() -> None:
         tnn.utils.parametrizations.weight_norm(ms.nn.Dense(3, 4))
     with pytest.raises(AttributeError, match="functions of one module"):
         _ = tnn.utils.prune.global_unstructured
+
+
+@pytest.mark.parametrize("row", IN_GRAPHS)
+def test_a_changed_layer_is_copied(row: str) -> None:
+    layer = IN_GRAPHS[row](tnn.utils, tnn.Linear(4, 4))
+    net = tnn.Sequential(layer, tnn.ReLU())
+    x = ms.Tensor(data(2, 4))
+    for copied, own in (
+        (copy.deepcopy(layer), layer),
+        (copy.deepcopy(net), net),
+        (copy.deepcopy(copy.deepcopy(net)), net),
+    ):
+        assert [p.name for p in copied.get_parameters()] == [p.name for p in own.get_parameters()]
+        copied.set_train(False)
+        own.set_train(False)
+        wanted = own(x).asnumpy()
+        assert np.array_equal(copied(x).asnumpy(), wanted)
+        first = copied.trainable_params()[0]
+        first.set_data(first * 2 + 1)
+        copied(x)
+        assert np.array_equal(own(x).asnumpy(), wanted)
+
+
+def test_a_layer_with_parametrizations_is_not_pickled() -> None:
+    layer = tnn.utils.parametrizations.weight_norm(tnn.Linear(4, 4))  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="only supported through state_dict"):
+        pickle.dumps(layer)

@@ -408,11 +408,36 @@ def other_device() -> str:
         (lambda: copy.deepcopy(Own(3, 4)), TypeError, "Own derives from a layer"),
         (lambda: type("Net", (tnn.Module,), {"forward": None}), TypeError, "name its `forward` so"),
         (lambda: setattr(tnn.Linear(3, 4), "weight", 3), TypeError, "takes a Parameter or None, not int"),
+        (lambda: setattr(tnn.Module(), "inner", torch.nn.ReLU()), TypeError, "bridge.cell makes a Cell"),
+        (lambda: tnn.Sequential(tnn.ReLU(), torch.nn.ReLU()), TypeError, "not PyTorch's module ReLU"),
+        (lambda: tnn.ModuleList([torch.nn.ReLU()]), TypeError, "not PyTorch's module ReLU"),
+        (lambda: tnn.ModuleDict({"a": torch.nn.ReLU()}), TypeError, "not PyTorch's module ReLU"),
+        (lambda: tnn.Linear(3, 4).to(other_device()), ValueError, "is not MindSpore's device"),
+        (lambda: tnn.Linear(3, 4).to(torch.int32), TypeError, "takes a floating-point or complex dtype"),
+        (lambda: tnn.Linear(3, 4).zero_grad(), AttributeError, "leave zero_grad out"),
+        (lambda: tnn.Linear(3, 4).forward, AttributeError, "call it"),
+        (lambda: tnn.Lineer, AttributeError, "did you mean Linear"),
     ],
 )
 def test_what_is_refused(call: Callable[[], Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    "cast",
+    [lambda net: net.double(), lambda net: net.to(torch_device(), torch.float64), lambda net: net.to(ms.float64)],
+    ids=["double", "to", "to MindSpore's"],
+)
+def test_a_cast_is_pytorchs(cast: Callable[[Any], Any]) -> None:
+    def made(lib: Any) -> Any:
+        return lib.Sequential(lib.Linear(3, 4), lib.BatchNorm1d(4))
+
+    x = data(5, 3).astype(np.float64)
+    own, reference = cast(seeded(lambda: made(tnn))), seeded(lambda: made(torch.nn)).to(torch_device()).double()
+    for result in in_modes(own, x):
+        assert_equal(result, reference(on_device(x)))
+    assert all(own.state_dict()[name].equal(value.cpu()) for name, value in reference.state_dict().items())
 
 
 def test_dtypes_and_devices_are_mindspores() -> None:

@@ -13,7 +13,9 @@ import torch
 from mindspore import amp, mint, nn, ops
 from mindspore.rewrite.parsers import assign_parser
 
+import bridge
 from bridge import aten, kernels
+from bridge import nn as tnn
 from bridge.operator import Operator
 
 RANDOM = np.random.default_rng(7)
@@ -272,3 +274,24 @@ def test_auto_in_graph_mode_takes_calls_that_need_no_cast() -> None:
     ms.set_context(mode=ms.GRAPH_MODE)
     net = amp.auto_mixed_precision(InGraph("fits auto"), "auto")
     equal(net(ms.Tensor(X)), torch.exp(torch.relu(torch.tensor(X).half()).float()))
+
+
+class Layers(nn.Cell):
+    """Layers of both kinds, and a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = tnn.Linear(8, 8)
+        self.module = bridge.cell(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()))
+        self.last = nn.Dense(8, 4)
+
+    def construct(self, x):
+        return self.last(self.module(self.first(x)))
+
+
+def test_level_o1_leaves_layers_and_modules_as_they_are() -> None:
+    net = Layers()
+    expected = net.module(net.first(ms.Tensor(X)))
+    changed = amp.auto_mixed_precision(net, "O1")
+    np.testing.assert_array_equal(array(changed.module(changed.first(ms.Tensor(X)))), array(expected))
+    assert changed(ms.Tensor(X)).shape == (4, 4)

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 import bridge
 from bridge import aten
 from bridge.op import devices
-from shared import data
+from shared import FailsInBackward, data, on_device
 
 Module = torch.nn.Module
 
@@ -424,23 +424,55 @@ def test_errors_are_pytorchs_and_name_the_line() -> None:
     both.step(data(3, 6))
 
 
+def test_frozen_parts_stay_in_their_mode() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    module[1].eval()
+    for make in (bridge.cell, lambda module: bridge.fuse(bridge.cell(module)), copy.deepcopy):
+        made = make(module)
+        assert module.training and not module[1].training
+        assert made.training
+    expected = module.to(device())(on_device(data(5, 3)))
+    assert np.array_equal(bridge.cell(module)(ms.Tensor(data(5, 3))).asnumpy(), expected.detach().cpu().numpy())
+
+
+class Forces(Module):
+    """An energy and its gradient, as networks of molecules give them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 1)
+
+    def forward(self, positions: torch.Tensor) -> Any:
+        positions = positions.detach().requires_grad_()
+        energy = self.layer(positions).tanh().sum()
+        (gradient,) = torch.autograd.grad(energy, positions, create_graph=self.training)
+        return energy, -gradient
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_module_that_differentiates(training: bool) -> None:
+    """Also while MindSpore records no gradient."""
+    module = Forces().to(device()).train(training)
+    net, x = bridge.cell(module), data(5, 3)
+    for own, expected in zip(net(ms.Tensor(x)), module(on_device(x)), strict=True):
+        assert np.array_equal(own.asnumpy(), expected.detach().cpu().numpy())
+    if training:
+        (weight, _) = ms.grad(lambda x: net(x)[1].square().sum(), None, net.trainable_params())(ms.Tensor(x))
+        module(on_device(x))[1].square().sum().backward()
+        assert np.array_equal(weight.asnumpy(), module.layer.weight.grad.cpu().numpy())  # type: ignore[union-attr]
+
+
+def test_an_exported_program() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU()).to(device())
+    x = on_device(data(5, 3))
+    net = bridge.cell(torch.export.export(module, (x,)).module())
+    assert np.array_equal(net(ms.Tensor(data(5, 3))).asnumpy(), module(x).detach().cpu().numpy())
+
+
 def test_an_error_in_backward() -> None:
-    class Fails(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            return x * 2
-
-        @staticmethod
-        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-            raise ZeroDivisionError("mine")
-
-    class Failing(Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return Fails.apply(x)
-
     both = Compared(mlp())
     with pytest.raises(ZeroDivisionError, match="mine"):
-        ms.grad(lambda x: bridge.cell(Failing())(x).sum())(ms.Tensor(data(3)))
+        ms.grad(lambda x: bridge.cell(FailsInBackward())(x).sum())(ms.Tensor(data(3)))
     both.step(data(3, 6))
 
 
@@ -607,7 +639,9 @@ def test_a_result_may_be_an_input_or_a_parameter() -> None:
     ("module", "error", "words"),
     [
         (torch.nn.functional.relu, TypeError, "bridge.cell takes a torch.nn.Module, not function"),
+        (torch.nn.Linear, TypeError, "not the class Linear"),
         (torch.nn.LazyLinear(3), ValueError, "weight has no shape yet: call the PyTorch module once"),
+        (torch.nn.Linear(3, 3, device="meta"), ValueError, "weight has no data: call the PyTorch module's to_empty"),
     ],
 )
 def test_what_is_no_module_is_refused(module: Any, error: type[Exception], words: str) -> None:

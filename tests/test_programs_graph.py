@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -111,6 +112,17 @@ class GivesDataclass(nn.Module):
         return Answer(self.line(x))
 
 
+class MapsInside(nn.Module):
+    """torch.vmap over a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.vmap(self.layer)(x)
+
+
 class Complex(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -136,6 +148,19 @@ class Constant(nn.Module):
         steps = torch.tensor([1.0, 2.0, 3.0, 4.0], device=x.device)
         steps += 1
         return x * self.scale.to(x.device) * steps
+
+
+class Permuted(nn.Module):
+    """Kernels that give other strides than their inputs have: they decide what a view and what is saved may be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.line = nn.BatchNorm1d(6), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(x.transpose(1, 2)).exp()
+        z = self.norm(x.tanh().transpose(1, 2)).view(x.shape[0], -1).sigmoid()
+        return self.line(y * z.view(y.shape)) + F.mse_loss(x.transpose(1, 2), y)
 
 
 class NotPersistent(nn.Module):
@@ -207,9 +232,11 @@ MODULES: list[Any] = [
     (Tied, [lambda: torch.randint(0, 11, (2, 7))]),
     (Writes, [floats(3, 6)]),
     (GivesDataclass, [floats(3, 4)]),
+    (MapsInside, [floats(2, 8)]),
     (Complex, [floats(2, 8)]),
     (Constant, [floats(3, 4)]),
     (NotPersistent, [floats(3, 4)]),
+    (Permuted, [floats(2, 8, 6)]),
     (Scalars, [floats(3, 4)]),
     (lambda: nn.TransformerEncoderLayer(16, 2, 32, 0.1 if ON_CPU else 0.0, batch_first=True), [floats(2, 5, 16)]),
     *([(Recurrent, [floats(3, 4, 5)])] if ON_CPU else []),
@@ -362,10 +389,22 @@ class WritesAttribute(nn.Module):
         return x * self.seen
 
 
+class ReadsByNumPy(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(np.sort(x.detach().numpy()))
+
+
+class Chooses(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+
 REFUSALS = [
     (WritesAttribute, ["writes to a tensor of shape [3] that is neither a parameter nor a persistent buffer"]),
     (AsksInput, ["asks for a value that depends on data", "if x.sum() > 0:"]),
     (CountsInput, ["asks for a shape that depends on data", "return x[x > 0]"]),
+    (ReadsByNumPy, ["Tensor.numpy asks for a value that depends on data", "np.sort(x.detach().numpy())"]),
+    (Chooses, ["torch's cond is no single operator", "return torch.cond("]),
     (WritesInput, ["writes to a parameter or an input", "return x.relu_()"]),
     (DrawsInPython, ["draws numbers in Python"]),
     (Fails, ["(2x3 and 2x3)", "return x @ x"]),
@@ -379,6 +418,15 @@ def test_what_cannot_be_captured_is_refused_with_its_line(make: Callable[[], nn.
     for word in words:
         assert word in str(caught.value)
     assert_equal([torch.ones(2, 3)], [as_cell(nn.ReLU())(ms.Tensor(np.ones((2, 3), np.float32)))])
+
+
+def test_the_line_may_be_that_of_a_package_whose_name_begins_with_torch() -> None:
+    found: dict[str, Any] = {}
+    path = f"{pathlib.Path(torch.__file__).parent}_geometric/loops.py"
+    exec(compile("def forward(self, x):\n    return x[x > 0]\n", path, "exec"), found)
+    module = type("Selects", (nn.Module,), found)()
+    with pytest.raises(RuntimeError, match=r"In file \S*torch_geometric/loops\.py:2, in forward"):
+        as_cell(module)(ms.Tensor(np.ones((2, 3), np.float32)))
 
 
 def test_hooks_are_refused_by_name() -> None:
@@ -474,3 +522,14 @@ def test_each_shape_has_its_own_gradient() -> None:
         return net(x).sum()
 
     assert_equal(expected, ms.grad(total, None, net.trainable_params()[::2])(to_mindspore(x)))
+
+
+@pytest.mark.parametrize("how", [ms.vmap, ms.jacrev], ids=["vmap", "jacrev"])
+def test_what_maps_a_module_is_refused(how: Callable[[Any], Any]) -> None:
+    cell = as_cell(nn.Linear(4, 3))
+
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return cell(x)
+
+    with pytest.raises(RuntimeError, match=r"Linear: mindspore\.vmap, jacrev and jacfwd map no program of several"):
+        how(call)(ms.Tensor(data(2, 4)))

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 import bridge
 from bridge import aten
 from bridge.op import devices
-from shared import data
+from shared import FailsInBackward, data
 
 Differentiate = Callable[..., Callable[..., Any]]
 
@@ -170,23 +170,9 @@ def test_an_error_in_forward_leaves_the_next_step_right() -> None:
 
 def test_an_error_in_backward_leaves_the_next_step_right() -> None:
     """A graph has no Python in backward that could fail."""
-
-    class Fails(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            return x * 2
-
-        @staticmethod
-        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-            raise ZeroDivisionError("mine")
-
-    class Failing(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return Fails.apply(x)
-
     net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
     with pytest.raises(ZeroDivisionError, match="mine"):
-        bridge.value_and_grad(bridge.cell(Failing()))(x)
+        bridge.value_and_grad(bridge.cell(FailsInBackward()))(x)
     expected = in_torch(copy.deepcopy(net.module).to(device()), x)
     assert same(in_one(net, net.trainable_params())(x), expected)
 

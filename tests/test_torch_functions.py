@@ -313,6 +313,20 @@ def test_a_number_in_a_tensor_keeps_its_gradient(mode: Callable[..., Any]) -> No
     assert float(found) == float(wanted) == 1.0
 
 
+def test_in_place_gives_a_new_tensor(mode: Callable[..., Any]) -> None:
+    """By keyword, by position, and where several calls come of it."""
+
+    def call(x: Any) -> Any:
+        return F.leaky_relu(F.relu(x, inplace=True) - 1, 0.1, True) + F.dropout(x, 0.0, True, True)
+
+    x = ms.Tensor(X)
+    with pytest.warns(UserWarning, match=r"relu\(inplace=True\) returns a new tensor here"):
+        found = mode(call)(x)
+    wanted = torch_functional.leaky_relu(torch.relu(in_pytorch(X)) - 1, 0.1) + in_pytorch(X)
+    same(found, wanted)
+    assert np.array_equal(x.asnumpy(), X)
+
+
 ERRORS = [
     lambda t, f, x: t.add(x),
     lambda t, f, x: t.add(x, "2"),
@@ -346,7 +360,9 @@ REFUSED = [
     pytest.param(lambda x: T.zeros(2, layout=torch.sparse_coo), ValueError, "strided", id="layout"),
     pytest.param(lambda x: T.zeros(2, pin_memory=True), ValueError, "pinned memory", id="pinned memory"),
     pytest.param(lambda x: T.add(x, x, out=x), TypeError, "MindSpore allocates the results", id="out"),
-    pytest.param(lambda x: F.relu(x, inplace=True), ValueError, "would change its argument", id="inplace"),
+    pytest.param(
+        lambda x: F.embedding(T.arange(2), x, max_norm=1.0), ValueError, "would change its argument", id="max_norm"
+    ),
     pytest.param(lambda x: T.no_grad().__enter__(), NotImplementedError, "stop_gradient", id="no_grad"),
     pytest.param(lambda x: T.cuda.is_available(), NotImplementedError, "mindspore.set_device", id="cuda"),
     pytest.param(lambda x: T.utils.data.DataLoader(x), NotImplementedError, "mindspore.dataset", id="DataLoader"),
@@ -439,6 +455,29 @@ def test_mixed_precision() -> None:
             return F.relu(x), T.add(x, 1)
 
     assert [y.dtype for y in Net().to_float(ms.float16)(ms.Tensor(X))] == [ms.float16, ms.float16]
+
+
+@pytest.mark.filterwarnings("ignore:Implicit dimension choice")
+def test_a_plan_is_for_its_shapes_and_dtypes() -> None:
+    """`softmax` without a dimension takes the first of one or three dimensions, and the second of others."""
+    arrays = [data(5), data(4, 5), data(2, 4, 5), data(4, 5).astype(np.float64), data(4, 5), data(5, 4), data(5)]
+    for x in [*arrays, *arrays]:
+        for _ in range(2):
+            same(F.softmax(ms.Tensor(x)), torch_functional.softmax(in_pytorch(x)))
+
+
+def test_a_plan_is_for_what_is_given_before_mixed_precision_casts_it() -> None:
+    class Net(nn.Cell):
+        def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return F.mse_loss(x, x * 2, reduction="none"), F.relu(x)
+
+    nets = [Net(), Net().to_float(ms.float16)]
+    for array in (X, X.astype(np.float16), X) * 2:
+        for net, dtype in zip(nets, (array.dtype, np.float16), strict=True):
+            x = in_pytorch(array.astype(dtype))
+            loss, kept = net(ms.Tensor(array))
+            same(kept, x.relu())
+            same(loss, torch_functional.mse_loss(x, x * 2, reduction="none"))
 
 
 @pytest.mark.parametrize("name", ["torch", "torch.linalg", "torch.fft", "torch.special", "torch.nn.functional"])

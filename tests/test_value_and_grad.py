@@ -152,6 +152,9 @@ def test_what_is_wrong_is_said() -> None:
     x = ms.Tensor(data(3, 4))
     with pytest.raises(TypeError, match="takes a Cell or a function, not int"):
         bridge.value_and_grad(3)  # type: ignore[arg-type]
+    for make in (bridge.value_and_grad, bridge.fuse):
+        with pytest.raises(TypeError, match=r"bridge\.cell makes a Cell of PyTorch's module Linear"):
+            make(torch.nn.Linear(3, 3))
     with pytest.raises(ValueError, match="cannot both be None"):
         bridge.value_and_grad(two_results, None)
     with pytest.raises(ValueError, match="grad_position has 2, and there are 2 arguments"):

@@ -9,6 +9,7 @@ Every class of the installed torch.nn is here. See docs/layers.md.
 
 from __future__ import annotations
 
+import difflib as _difflib
 from typing import Any
 
 import mindspore as _ms
@@ -55,4 +56,6 @@ vars(_torch_nn).update({name: globals()[name] for name in __all__})  # ported fi
 def __getattr__(name: str) -> Any:
     if name in _UNAVAILABLE:
         raise AttributeError(f"bridge.nn has no {name}: {_UNAVAILABLE[name]}")
-    raise AttributeError(f"bridge.nn has no {name}, and neither has the installed torch.nn {_torch.__version__}")
+    alike = _difflib.get_close_matches(name, __all__)
+    hint = f": did you mean {' or '.join(alike)}?" if alike else ""
+    raise AttributeError(f"bridge.nn has no {name}, and neither has the installed torch.nn {_torch.__version__}{hint}")

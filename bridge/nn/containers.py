@@ -11,7 +11,7 @@ import torch
 
 from bridge import _mindspore
 from bridge.nn.layer import Layer
-from bridge.nn.module import Module
+from bridge.nn.module import Module, refuse_torch_modules
 from bridge.programs.program import Program
 from bridge.programs.twin import HasTwin
 
@@ -68,6 +68,7 @@ class Sequential(ms.nn.SequentialCell, Module):
     """PyTorch's Sequential of layers and Cells, or of an OrderedDict of them."""
 
     def __init__(self, *cells: Any) -> None:
+        refuse_torch_modules(self, cells)
         super().__init__(*cells)  # type: ignore[call-arg]  # of MindSpore's class
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -89,14 +90,18 @@ class ModuleList(ms.nn.CellList, Module):
     """PyTorch's ModuleList of layers and Cells."""
 
     def __init__(self, modules: Iterable[ms.nn.Cell] | None = None) -> None:
-        super().__init__([] if modules is None else list(modules))  # type: ignore[call-arg]  # of MindSpore's class
+        modules = [] if modules is None else list(modules)
+        refuse_torch_modules(self, modules)
+        super().__init__(modules)  # type: ignore[call-arg]  # of MindSpore's class
 
 
 class ModuleDict(_mindspore.CellsByName, Module):
     """PyTorch's ModuleDict of layers and Cells."""
 
     def __init__(self, modules: Mapping[str, ms.nn.Cell] | None = None) -> None:
-        super().__init__({} if modules is None else dict(modules))  # type: ignore[call-arg]  # of MindSpore's class
+        modules = {} if modules is None else dict(modules)
+        refuse_torch_modules(self, modules.values())
+        super().__init__(modules)  # type: ignore[call-arg]  # of MindSpore's class
 
 
 class _Parameters(Module):

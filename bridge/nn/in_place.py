@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
-
 import torch
+
+from bridge.torch.in_place import warn_of_new_tensors
 
 
 def returning_new_tensors(module: torch.nn.Module) -> torch.nn.Module:
-    """The module, which changes no argument from now on. A warning says so, because code may read the argument."""
+    """The module, which changes no argument from now on."""
     for inner in module.modules():
         if vars(inner).get("inplace") is True:
             vars(inner)["inplace"] = False
-            warnings.warn(
-                f"{type(inner).__name__}(inplace=True) returns a new tensor here, and its argument keeps its values",
-                stacklevel=3,
-            )
+            warn_of_new_tensors(type(inner).__name__, stacklevel=4)
     return module

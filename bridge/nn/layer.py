@@ -90,7 +90,7 @@ class Layer(ModuleCell, Module):
         inner: dict[int, Layer] = self.__dict__["_inner"]
         if id(module) not in inner:
             inner[id(module)] = Layer.of(module)
-        inner[id(module)].set_train(module.training)
+        inner[id(module)].take_mode(module.training)
         return inner[id(module)]
 
     def named_children(self) -> Iterator[tuple[str, Layer]]:
@@ -149,9 +149,10 @@ class Layer(ModuleCell, Module):
         return _restored(copy.deepcopy(self.module, memo), self._names())
 
     def _refuse_copies_of_own_classes(self) -> None:
-        if type(self) is not layer_class(type(self.module)):
+        own = type(self)  # the module's class may be another one: PyTorch derives it for parametrizations
+        if own is not layer_class(own.torch_class):
             raise TypeError(
-                f"{type(self).__name__} derives from a layer, whose copy would not have its attributes: let it derive "
+                f"{own.__name__} derives from a layer, whose copy would not have its attributes: let it derive "
                 "from bridge.nn.Module, with the layer as an attribute"
             )
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import mindspore as ms
+import torch
 
 from bridge.nn.state_dict import load_state_dict, state_dict
+from bridge.op import dtypes
+from bridge.torch.keywords import check_device
 
 _Self = TypeVar("_Self", bound="Module")
+
+_INSTEAD = {
+    "forward": "call it, or its `construct`, which is MindSpore's name for a Cell's computation",
+    "zero_grad": "MindSpore's gradients are values, which no step adds to: leave zero_grad out",
+    "register_full_backward_hook": "MindSpore's name is register_backward_hook",
+    "register_full_backward_pre_hook": "MindSpore's name is register_backward_pre_hook",
+    "share_memory": "MindSpore's processes share no tensors",
+}
 
 
 class Module(ms.nn.Cell):
@@ -26,6 +37,10 @@ class Module(ms.nn.Cell):
         super().__init_subclass__(**kwargs)
         if "forward" in vars(cls):
             raise TypeError(f"{cls.__name__}: MindSpore runs and compiles `construct`: name its `forward` so")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        refuse_torch_modules(self, [value])
+        super().__setattr__(name, value)
 
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
         """A copy of the parameters and buffers as PyTorch's tensors, under the names that PyTorch gives them."""
@@ -102,11 +117,79 @@ class Module(ms.nn.Cell):
         """Have a Parameter under a name."""
         setattr(self, name, param)
 
+    def to(self: _Self, *args: Any, **kwargs: Any) -> _Self:
+        """Cast the floating-point and complex Parameters, buffers too, in place.
+
+        Args:
+            args, kwargs: PyTorch's. A dtype is either framework's. A device is MindSpore's, which has all tensors.
+
+        Raises:
+            ValueError: the device is another one.
+        """
+        for key, value in [*(("", value) for value in args), *kwargs.items()]:
+            if isinstance(value, (torch.dtype, ms.dtype.Type, ms.Tensor)):
+                self._cast(value.dtype if isinstance(value, ms.Tensor) else value)
+            elif value is not None and not isinstance(value, bool) and key != "memory_format":
+                check_device(f"{type(self).__name__}.to", value)
+        return self
+
+    def _cast(self, dtype: Any) -> None:
+        if not isinstance(dtype, torch.dtype):
+            dtype = dtypes.to_torch(dtype)
+        if not (dtype.is_floating_point or dtype.is_complex):
+            raise TypeError(f"{type(self).__name__}.to takes a floating-point or complex dtype, not {dtype}")
+        for parameter in self.get_parameters():
+            found = dtypes.to_torch(parameter.dtype)
+            if found.is_floating_point or found.is_complex:
+                parameter.set_dtype(dtypes.to_mindspore(dtype))
+
+    def cuda(self: _Self, device: Any = None) -> _Self:
+        """Nothing if MindSpore's device is the GPU; else a ValueError."""
+        return self.to("cuda" if device is None else device)
+
+    def cpu(self: _Self) -> _Self:
+        """Nothing if MindSpore's device is the CPU; else a ValueError."""
+        return self.to("cpu")
+
+    def half(self: _Self) -> _Self:
+        """Cast to float16, as `to` does."""
+        return self.to(torch.float16)
+
+    def bfloat16(self: _Self) -> _Self:
+        """Cast to bfloat16, as `to` does."""
+        return self.to(torch.bfloat16)
+
+    def float(self: _Self) -> _Self:
+        """Cast to float32, as `to` does."""
+        return self.to(torch.float32)
+
+    def double(self: _Self) -> _Self:
+        """Cast to float64, as `to` does."""
+        return self.to(torch.float64)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name in _INSTEAD:
+                raise AttributeError(f"{type(self).__name__} has no {name}: {_INSTEAD[name]}") from None
+            raise
+
     def requires_grad_(self: _Self, requires_grad: bool = True) -> _Self:
         """Say whether the Parameters are trained."""
         for parameter in self.parameters():
             parameter.requires_grad = requires_grad
         return self
+
+
+def refuse_torch_modules(owner: ms.nn.Cell, values: Iterable[Any]) -> None:
+    """Raise TypeError if one of these, which become parts of a Cell, is PyTorch's: its parameters would be lost."""
+    for value in values:
+        if isinstance(value, torch.nn.Module):
+            raise TypeError(
+                f"{type(owner).__name__} takes layers and Cells, not PyTorch's module {type(value).__name__}: "
+                "bridge.nn has PyTorch's layers, and bridge.cell makes a Cell of any module"
+            )
 
 
 def _joined(path: str, name: str) -> str:

@@ -58,9 +58,10 @@ def asked(torch_class: type[torch.optim.Optimizer], args: tuple[Any, ...], kwarg
         for entry in entries:
             parameter = entry[1] if isinstance(entry, tuple) else entry
             if not isinstance(parameter, ms.Parameter):
+                owner = "PyTorch's" if isinstance(parameter, torch.Tensor) else "a"
                 raise TypeError(
-                    f"{torch_class.__name__} takes MindSpore's Parameters, as net.trainable_params() gives them, not a "
-                    f"{type(parameter).__name__}"
+                    f"{torch_class.__name__} takes MindSpore's Parameters, as net.trainable_params() gives them, not "
+                    f"{owner} {type(parameter).__name__}"
                 )
             found.parameters.append(parameter)
             found.torch_parameters.append(tensor_of(parameter))

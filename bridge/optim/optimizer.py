@@ -68,7 +68,7 @@ class Optimizer(ms.nn.Optimizer):
         self.assignadd(self.global_step, self.global_step_increase_tensor)
         return self.update(gradients, rates)
 
-    def step(self, closure: Callable[[], tuple[ms.Tensor, Any]]) -> ms.Tensor:
+    def step(self, closure: Callable[[], tuple[ms.Tensor, Any]] | None = None) -> ms.Tensor:
         """PyTorch's step with a closure, as LBFGS wants it, in PyNative mode.
 
         Args:
@@ -78,8 +78,14 @@ class Optimizer(ms.nn.Optimizer):
             The loss before the step.
 
         Raises:
+            TypeError: there is no closure.
             ValueError: the learning rate is a schedule of MindSpore's, whose steps a closure does not count.
         """
+        if closure is None:
+            raise TypeError(
+                f"{type(self).__name__}: call the optimizer with the gradients that mindspore.value_and_grad gives, "
+                "optimizer(gradients); its method step takes a closure"
+            )
         if self.dynamic_lr:
             raise ValueError(f"{type(self).__name__}: a step by a closure takes no schedule of MindSpore's for a rate")
         return self.update.by_closure(closure)

@@ -43,6 +43,13 @@ def launch(primitive: Kernel, tensors: Sequence[Any]) -> Any:
         return _mindspore.run_primitive(primitive, tensors)
 
 
+def launch_again(primitive: Kernel, tensors: Sequence[Any]) -> Any:
+    """The same; None for tensors of other shapes or dtypes than those of its first launch, or if only the other way is
+    possible."""
+    with one_at_a_time:
+        return primitive.direct.again(tensors) if direct.possible() else None
+
+
 def keep(found: dict[Any, Any], key: Any, value: Any) -> None:
     """Remember a value, and forget all others where they have become too many."""
     if len(found) >= _MAX_KEPT:
@@ -69,7 +76,12 @@ class Kernel(ops.Custom):
         input_dtypes: in graph mode, the names of the inputs' dtypes; shapes are then inferred in C++
             (bridge/primitive/graph_shapes.py), which can leave dimensions unknown. PyNative mode infers only by
             `__infer__`, which costs less.
+
+    Attributes:
+        refused_in_vmap: why MindSpore cannot map it; empty if it can.
     """
+
+    refused_in_vmap = ""
 
     def __init__(
         self, name: str, text: str, function: str, device: Device, single: bool, input_dtypes: str | None

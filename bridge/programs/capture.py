@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from bridge.programs import constant_arguments
+from bridge.programs import checkpoints, constant_arguments, leaves
 from bridge.programs.calls import Call, Refusal
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
 from bridge.programs.guards import Guards
@@ -21,6 +21,8 @@ from bridge.programs.memory import storage_of
 from bridge.programs.reads import refuse_reads
 from bridge.programs.replaced import replaced
 from bridge.programs.tape import Tape
+
+_REPLACEMENTS = [*constant_arguments.REPLACEMENTS, checkpoints.REPLACEMENT, leaves.REPLACEMENT, LENGTHS_AS_TENSORS]
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def _captured(
             torch.enable_grad(),
             torch.autograd.set_multithreading_enabled(False),
             refuse_reads(state),
-            replaced([*constant_arguments.REPLACEMENTS, LENGTHS_AS_TENSORS]),
+            replaced([*_REPLACEMENTS, *tape.draws.replacements()]),
             fake_mode,
             tape,
         ):
@@ -151,14 +153,14 @@ def _differentiate(
     )
 
 
-_FOREIGN = (str(pathlib.Path(torch.__file__).parent), str(pathlib.Path(__file__).parent.parent))
+_FOREIGN = (f"{pathlib.Path(torch.__file__).parent}/", f"{pathlib.Path(__file__).parent.parent}/")
 
 
 def _location(error: Exception) -> str:
     """The innermost line that is neither PyTorch's nor the bridge's; else the innermost of torch.nn."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_FOREIGN)]
-    layers = [frame for frame in frames if frame.filename.startswith(f"{_FOREIGN[0]}/nn/")]
+    layers = [frame for frame in frames if frame.filename.startswith(f"{_FOREIGN[0]}nn/")]
     for frame in (own or layers)[-1:]:
         return f"\n\nIn file {frame.filename}:{frame.lineno}, in {frame.name}\n    {frame.line}"
     return ""

@@ -17,7 +17,7 @@ class ModuleCell(ProgramCell):
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
         self.run(module)
-        self.set_train(module.training)
+        self.take_mode(module.training)
 
     def run(self, module: torch.nn.Module) -> None:
         """Run this module from now on, with its parameters and buffers."""
@@ -64,9 +64,10 @@ def cell(module: torch.nn.Module) -> ModuleCell:
 
     Raises:
         TypeError: it is not a module.
-        ValueError: it has parameters without a shape.
+        ValueError: it has parameters without a shape, or without data.
         RuntimeError: the bridge was built for another MindSpore.
     """
     if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"bridge.cell takes a torch.nn.Module, not {type(module).__name__}")
+        given = f"the class {module.__name__}" if isinstance(module, type) else type(module).__name__
+        raise TypeError(f"bridge.cell takes a torch.nn.Module, not {given}")
     return ModuleCell(module)

@@ -9,9 +9,9 @@ from typing import Any
 import mindspore as ms
 import torch
 
-from bridge.programs.fuse import Fused
+from bridge.programs import tree
+from bridge.programs.fuse import Fused, refuse_torch_modules
 from bridge.programs.program import Program
-from bridge.programs.tree import Tree
 
 
 class _Differentiated:
@@ -43,7 +43,7 @@ class _Differentiated:
             given[position] = _leaf(args, position)
         with torch.enable_grad():
             value = self.function(*given, **kwargs)
-        found = Tree(value, torch.Tensor, lambda leaf: leaf)
+        found = tree.results(value, lambda leaf: leaf)
         weights = [self.weights] if isinstance(self.weights, torch.Tensor) else self.weights or []
         asked = [*(given[position] for position in self.positions), *weights]
         gradients = _gradients(found.tensors[:1] if self.has_aux else found.tensors, asked)
@@ -117,6 +117,7 @@ def value_and_grad(
         ValueError: neither arguments nor weights are asked for. When it is called: there are fewer arguments.
         RuntimeError: see `fuse`. When it is called: its own gradient is asked for.
     """
+    refuse_torch_modules("bridge.value_and_grad", fn)
     if not callable(fn):
         raise TypeError(f"bridge.value_and_grad takes a Cell or a function, not {type(fn).__name__}")
     if grad_position is None and weights is None:

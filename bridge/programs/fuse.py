@@ -7,13 +7,14 @@ import functools
 import pathlib
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import mindspore as ms
 import torch
 from torch.utils import _pytree as pytree
 
 from bridge.call import in_program
+from bridge.programs import tree
 from bridge.programs.program import Program
 from bridge.programs.program_cell import ProgramCell
 from bridge.programs.twin import Twins
@@ -33,6 +34,8 @@ class Fused:
         self.target = target
         self.twins = Twins()
         self._twin = self.twins.of(target)
+        if _is_one_program(target):
+            self._twin = target.on_torch  # all that its twin comes to
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -45,11 +48,19 @@ class Fused:
             raise RuntimeError(
                 f"bridge.fuse takes the bridge's operators only, and this is one of MindSpore's: {where}\n{error}"
             ) from error
-        if any(isinstance(leaf, ms.Tensor) for leaf in pytree.tree_leaves(result)):
+        if not tree.is_of_torch(result) and any(isinstance(leaf, ms.Tensor) for leaf in pytree.tree_leaves(result)):
             raise RuntimeError(
                 "bridge.fuse: the function gives a tensor that is MindSpore's: an operator of MindSpore's made it"
             )
         return result
+
+
+def _is_one_program(target: Any) -> TypeGuard[ProgramCell]:
+    return (
+        isinstance(target, ProgramCell)
+        and isinstance(target.program, Program)  # which a lazy layer does not have yet
+        and type(target).construct is ProgramCell.construct
+    )
 
 
 def _mindspores_caller(error: Exception) -> str | None:
@@ -73,7 +84,7 @@ class FusedCell(ProgramCell):
         super().__init__()
         self._block = [block]  # in a list, so that it is no Cell inside this one
         self.call_from_now_on(_program(block, type(block).__name__))
-        self.set_train(block.training)
+        self.take_mode(block.training)
 
     def _follow_mode(self, is_training: bool) -> None:
         self._block[0].set_train(is_training)
@@ -83,6 +94,13 @@ class FusedCell(ProgramCell):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FusedCell:
         return FusedCell(copy.deepcopy(self._block[0], memo))
+
+
+def refuse_torch_modules(name: str, target: Any) -> None:
+    """Raise TypeError for a PyTorch module, whose parameters would be constants."""
+    if isinstance(target, torch.nn.Module):
+        kind = type(target).__name__
+        raise TypeError(f"{name} takes a Cell or a function: bridge.cell makes a Cell of PyTorch's module {kind}")
 
 
 def fuse(target: Any) -> Any:
@@ -115,6 +133,7 @@ def fuse(target: Any) -> Any:
     """
     if isinstance(target, ms.nn.Cell):
         return FusedCell(target)
+    refuse_torch_modules("bridge.fuse", target)
     if not callable(target):
         raise TypeError(f"bridge.fuse takes a Cell or a function, not {type(target).__name__}")
     program = _program(target, getattr(target, "__name__", type(target).__name__))

@@ -4,7 +4,7 @@ backward."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,11 +13,12 @@ from mindspore.ops.functional import depend
 from bridge.op import devices
 from bridge.primitive.graph_calls import Call, GraphTensor, graph_call
 from bridge.programs import plan, result_tree, store
+from bridge.programs.attributes import Attributes
 from bridge.programs.calls import Refusal
 from bridge.programs.capture import Spec
 from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.kernel import forward_kernel, program_call, program_result
-from bridge.programs.refusals import no_python_draws, refuse_hooks
+from bridge.programs.refusals import keeps_between_calls, no_python_draws, refuse_hooks
 from bridge.programs.sizes import for_all_sizes
 from bridge.programs.state import State
 
@@ -79,9 +80,37 @@ class GraphProgram:
         with self.autocast():
             precision = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
         key = store.key(self.function, self.state.tensors, (specs, arguments.form, precision, shapes_of), device)
-        return store.plan(key, lambda: self._capture(arguments, specs, device, shapes_of))
+        return store.plan(key, lambda: self._captured_alike(arguments, specs, device, shapes_of))
 
-    def _capture(
+    def _captured_alike(self, *inputs: Any) -> tuple[plan.Plan, plan.Origin]:
+        """The plan, if the next call has the same."""
+        before = Attributes(self.function)
+        try:
+            found = self._capture(*inputs)
+            changed = before.changed()
+            if changed and self._differs_now(found[0], inputs):
+                raise Refusal(keeps_between_calls(changed[0]))
+        finally:
+            before.restore()
+        return found
+
+    def _differs_now(self, found: plan.Plan, inputs: Sequence[Any]) -> bool:
+        """Whether the function does something else after its first call."""
+        try:
+            return self._capture(*inputs)[0] != found
+        except Exception:
+            return True
+
+    def _capture(self, *inputs: Any) -> tuple[plan.Plan, plan.Origin]:
+        """A new plan."""
+        try:
+            return self._captured(*inputs)
+        except RuntimeError:
+            if not self.state.lend():
+                raise
+        return self._captured(*inputs)  # a buffer that it puts another tensor in the place of is a copy now
+
+    def _captured(
         self, arguments: Arguments, specs: list[Spec], device: str, shapes_of: tuple[int, ...]
     ) -> tuple[plan.Plan, plan.Origin]:
         form: Any = None
@@ -90,6 +119,7 @@ class GraphProgram:
             nonlocal form
             args, kwargs = arguments.with_tensors(tensors)
             results: list[torch.Tensor] = []
+            self.state.give_lent()
             try:
                 with self.autocast():
                     returned = self.function(*args, **kwargs)

@@ -43,6 +43,11 @@ class ProgramKernel(Kernel):
         if program.changes:
             _mindspore.keep_in_order(self)
         self.bprop = bprops.make(len(program.groups), differentiate)
+        if count > 1:
+            self.refused_in_vmap = (
+                f"{name.partition('::')[0]}: mindspore.vmap, jacrev and jacfwd map no program of several tensors: "
+                "MindSpore passes on the first. Give the module a batch, or map inside it with torch.vmap"
+            )
 
     def __infer__(self, *inputs: dict[str, Any]) -> dict[str, Any]:
         types = tuple(_mindspore.TensorType(dtypes.to_mindspore(dtype)) for _, dtype in self.results)

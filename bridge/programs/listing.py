@@ -57,6 +57,26 @@ def live(listing: Listing) -> list[Call]:
     return found[::-1]
 
 
+def taken(listing: Listing) -> list[int]:
+    """The registers that a program uses before a call of its own makes them, or never makes. What a call writes to is
+    among its results too."""
+    made: set[int] = set()
+    found: dict[int, None] = {}
+    for call in listing.calls:
+        found.update((number, None) for number in call.operands if number not in made)
+        made.update(number for number in call.results if number is not None)
+    found.update((number, None) for output in listing.outputs for number in output.registers if number not in made)
+    return list(found)
+
+
+def is_once(listing: Listing) -> bool:
+    """Whether a program draws, or writes to what it has not made: it runs once, and in order."""
+    own = {number for call in listing.calls for number in call.results} - set(listing.inputs)
+    return any(
+        torch.Tag.nondeterministic_seeded in call.op.tags or not own.issuperset(call.written) for call in listing.calls
+    )
+
+
 def constants(listing: Listing) -> dict[int, torch.Tensor]:
     """Those that the program uses."""
     wanted = set(used(listing))

@@ -9,7 +9,7 @@ import torch
 
 from bridge.programs.calls import Call
 from bridge.programs.capture import Captured
-from bridge.programs.listing import Listing, Output, live
+from bridge.programs.listing import Listing, Output, live, taken
 from bridge.programs.memory import storage_of
 
 # A shorter backward is a layer's, whose argument mostly has a gradient that is asked for. A second primitive would take
@@ -81,8 +81,12 @@ def _with_views(captured: Captured, first: list[Call], rest: list[Call]) -> list
 
 
 def _may_run_later(captured: Captured, first: list[Call], rest: list[Call]) -> bool:
-    """Whether nothing that the second part takes has been written to, and all of it is memory that can be passed."""
+    """Whether nothing that the second part takes is written to, all of it is memory that can be passed, and no call
+    draws."""
     tensors = captured.tape.tensors
-    written = {storage_of(tensors[number]) for call in first for number in call.written}
-    taken = [tensors[number] for call in rest for number in call.operands]
-    return all(storage_of(t) not in written and not t.is_conj() and not t.is_neg() for t in taken)
+    if any(torch.Tag.nondeterministic_seeded in call.op.tags for call in rest):
+        return False
+    outside = {storage_of(tensors[number]) for number in taken(Listing(captured.tape, [], rest, []))}
+    written = {storage_of(tensors[number]) for call in [*first, *rest] for number in call.written}
+    operands = [tensors[number] for call in rest for number in call.operands]
+    return outside.isdisjoint(written) and not any(tensor.is_conj() or tensor.is_neg() for tensor in operands)

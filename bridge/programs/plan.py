@@ -14,7 +14,7 @@ import torch
 
 from bridge.op import dtypes
 from bridge.programs.capture import Spec, capture
-from bridge.programs.listing import Listing
+from bridge.programs.listing import Listing, is_once
 from bridge.programs.split import split
 from bridge.programs.text import text
 
@@ -135,11 +135,7 @@ def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:
         fresh.write_bytes(content)
         os.replace(fresh, path)
     results = [(tuple(output.spec.shape), dtypes.name(output.spec.dtype)) for output in listing.outputs]
-    own = {number for call in listing.calls for number in call.results} - set(listing.inputs)
-    changes = any(
-        torch.Tag.nondeterministic_seeded in call.op.tags or not own.issuperset(call.written) for call in listing.calls
-    )
-    return ProgramFile(str(path), groups, results, changes, names)
+    return ProgramFile(str(path), groups, results, is_once(listing), names)
 
 
 def _by_dtype(dtypes: Sequence[torch.dtype]) -> list[list[int]]:

@@ -9,16 +9,20 @@ from typing import Any
 
 import mindspore as ms
 import torch
+from torch.utils import _pytree as pytree
 
 from bridge import _mindspore
 from bridge._start import start_on
 from bridge.op import devices
 from bridge.primitive.kernel import direct, one_at_a_time
-from bridge.programs import constant_arguments, tree
+from bridge.programs import checkpoints, constant_arguments, leaves, tree
 from bridge.programs.graph import GraphProgram
+from bridge.programs.module_code import differentiates, sets_attribute
 from bridge.programs.refusals import no_gradient
 from bridge.programs.replaced import replaced
 from bridge.programs.state import State, tensors_of
+
+_WITH_GRADIENT = [*constant_arguments.REPLACEMENTS, checkpoints.REPLACEMENT]
 
 
 class Program(_mindspore.CompiledAsMethod):
@@ -61,6 +65,10 @@ class Program(_mindspore.CompiledAsMethod):
         self.state = State(state or {}, modules, self._calls)
         self._is_differentiable = is_differentiable
         self._modules = [part for module in modules for part in module.modules()]
+        self._replacements = [*_WITH_GRADIENT]
+        if any(sets_attribute(module, leaves.NAME) for module in self._modules):
+            self._replacements.append(leaves.REPLACEMENT)
+        self._differentiates = any(map(differentiates, self._modules))
         self.weights = ms.ParameterTuple(list(self.state.parameters.values()))
         self.graph = GraphProgram(function, self.name, self.state, self._autocast, is_differentiable)
         if self._gpu >= 0:  # a graph goes on with the memory that its Parameters have when it is compiled
@@ -76,14 +84,20 @@ class Program(_mindspore.CompiledAsMethod):
         def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
             nonlocal found
             args, kwargs = given.with_tensors(tensors)
-            with replaced(constant_arguments.REPLACEMENTS if torch.is_grad_enabled() else ()):
+            if torch.is_grad_enabled():
+                with replaced(self._replacements):
+                    found = tree.results(self.on_torch(*args, **kwargs))
+            elif self._differentiates:
+                found = tree.results(self._differentiating(*args, **kwargs))
+            else:
                 found = tree.results(self.on_torch(*args, **kwargs))
             self.state.follow()
             return found.tensors
 
         with one_at_a_time:
             try:
-                tensors = self._calls(run, given.tensors, self._gpu, self._has_hooks())
+                has_hooks = _mindspore.is_recording() and self._has_hooks()
+                tensors = self._calls(run, given.tensors, self._gpu, has_hooks)
             except BaseException:
                 _mindspore.stop_recording()
                 raise
@@ -96,8 +110,16 @@ class Program(_mindspore.CompiledAsMethod):
 
     def on_torch(self, *args: Any, **kwargs: Any) -> Any:
         """The function on PyTorch's tensors, as a part of another program."""
+        if self.precision is None and not direct.has_mixed_precision():  # the usual call
+            return self.function(*args, **kwargs)
         with self._autocast():
             return self.function(*args, **kwargs)
+
+    def _differentiating(self, *args: Any, **kwargs: Any) -> Any:
+        """The same for a function that asks for gradients itself, while MindSpore records none."""
+        with torch.enable_grad():
+            results = self.on_torch(*args, **kwargs)
+        return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, results)
 
     def follow(self) -> None:
         """Have the module's parameters and buffers be what MindSpore's are now, without a call."""

@@ -8,6 +8,7 @@ from typing import Any
 import mindspore as ms
 import torch
 
+from bridge import _mindspore
 from bridge.programs.program import Program
 
 _DTYPES = {"fp16": torch.float16, "fp32": torch.float32, "bf16": torch.bfloat16}
@@ -21,6 +22,17 @@ class ProgramCell(ms.nn.Cell):
     """
 
     program: Program
+    _is_followed = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        _mindspore.is_one_operator(ProgramCell)
+
+    def take_mode(self, is_training: bool) -> None:
+        """Be in the mode of what the program runs, and leave its parts in theirs: some may be frozen."""
+        self.__dict__["_is_followed"] = False
+        self.set_train(is_training)
+        self.__dict__["_is_followed"] = True
 
     def call_from_now_on(self, program: Program) -> None:
         """Call this program, and have its Parameters instead of those before."""
@@ -33,12 +45,16 @@ class ProgramCell(ms.nn.Cell):
     def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self.program(*args, **kwargs)
 
+    def on_torch(self, *args: Any, **kwargs: Any) -> Any:
+        """What it calls, on PyTorch's tensors."""
+        return self.program.on_torch(*args, **kwargs)
+
     def add_flags(self, **flags: Any) -> None:
         """Pass on what is set for this Cell or for one around it: the mode (`set_train`) and the dtype (`to_float`)."""
         super().add_flags(**flags)
         if "program" not in self.__dict__:  # Cell.__init__ comes here too
             return
-        if "training" in flags:
+        if "training" in flags and self._is_followed:
             self._follow_mode(flags["training"])
         for flag, dtype in _DTYPES.items():
             if flags.get(flag):

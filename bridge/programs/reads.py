@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from bridge.programs.calls import Refusal
 
@@ -30,8 +31,10 @@ def _checked(name: str, refused: set[int]) -> Callable[..., Any]:
     own = getattr(torch._C.TensorBase, name)
 
     def read(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if id(tensor) in refused:
-            raise Refusal(f"Tensor.{name} asks for a value that depends on data, which a graph does not know")
+        if id(tensor) in refused or (name == "numpy" and isinstance(tensor, FakeTensor)):
+            raise Refusal(
+                f"Tensor.{name} asks for a value that depends on data, which a graph does not know: PyNative mode does"
+            )
         return own(tensor, *args, **kwargs)
 
     return read

@@ -32,6 +32,14 @@ def no_gradient(name: str) -> str:
     return f"{name}: the gradient of what bridge.value_and_grad gives is not available"
 
 
+def keeps_between_calls(attribute: str) -> str:
+    """What an error says of an attribute that makes a module's next call another one."""
+    return (
+        f"{attribute} changes in a call and is used by the next one, which a graph does not see: keep tensors in "
+        "buffers (`register_buffer`), or call the module in PyNative mode"
+    )
+
+
 class no_python_draws:
     """Refuses what would be drawn once, while the module is captured, and never again."""
 

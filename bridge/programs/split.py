@@ -10,7 +10,7 @@ import torch
 
 from bridge.programs.calls import Call, Refusal, Register
 from bridge.programs.capture import Captured
-from bridge.programs.listing import Listing, Output, constants, live, new_register, used
+from bridge.programs.listing import Listing, Output, constants, is_once, live, new_register, taken, used
 from bridge.programs.memory import storage_of
 from bridge.programs.parts import parts
 from bridge.programs.passing import Passing, Source, memory_like
@@ -107,7 +107,7 @@ def _copy_written_constants(captured: Captured) -> set[int]:
             shape = list(tape.tensors[number].shape)
             raise Refusal(
                 f"it writes to a tensor of shape {shape} that is neither a parameter nor a persistent buffer, which a "
-                "graph does not keep"
+                "graph does not keep: register it as a buffer"
             )
         source = new_register(tape, tape.tensors[number])
         tape.constants[source] = tape.constants.pop(number)
@@ -140,7 +140,8 @@ def _backward(
     ]
     if len(programs) == 2:
         given += _between(*programs)
-    return programs, [_complete(program, passing.again(), given) for program in programs], gradients
+    sources = [_complete(program, passing.again(), given, forward.outputs[0]) for program in programs]
+    return programs, sources, gradients
 
 
 def _between(first: Listing, rest: Listing) -> list[Given]:
@@ -160,11 +161,14 @@ def _between(first: Listing, rest: Listing) -> list[Given]:
     return list(found.values())
 
 
-def _complete(program: Listing, passing: Passing, given: Sequence[Given]) -> list[Source]:
-    """Have a program of the gradient begin with what it takes. Gives where that comes from."""
+def _complete(program: Listing, passing: Passing, given: Sequence[Given], result: Output) -> list[Source]:
+    """Have a program of the gradient begin with what it takes. Gives where that comes from.
+
+    Args:
+        result: forward's first. What draws or writes takes it, to run after forward.
+    """
     program.calls = live(program)
-    made = {number for call in program.calls for number in call.results}
-    wanted = [number for number in used(program) if number not in made]
+    wanted = taken(program)
     known = {number for one in given for number in one.registers}
     for number in wanted:
         if number not in known:
@@ -174,6 +178,8 @@ def _complete(program: Listing, passing: Passing, given: Sequence[Given]) -> lis
         registers = [number for number in one.registers if number in wanted]
         if registers:
             views += passing.take(program, one.source, one.output, registers)
+    if is_once(program) and not any(source.kind == "output" for source in passing.sources):
+        views += passing.take(program, Source("output", 0), result, result.registers[:1])
     program.calls = views + program.calls
     program.constants = constants(program)
     return passing.sources

@@ -30,12 +30,16 @@ class _Buffer:
         name: the key there.
         tensor: what stood there after the last call.
         position: of the Parameter among those that ms_ext/mindspore/python/module.cpp shares.
+        is_replaced: whether a graph's module has put another one there.
+        is_lent: whether a graph's module gets a copy, because its gradient needs what the buffer was.
     """
 
     place: dict[str, Any]
     name: str
     tensor: torch.Tensor
     position: int
+    is_replaced: bool = False
+    is_lent: bool = False
 
 
 class State:
@@ -70,13 +74,29 @@ class State:
 
     def follow(self) -> None:
         """Share the tensors that the modules have put in the place of others."""
+        if not self._buffers:
+            return
         for buffer, now in self._replaced():
             self._calls.replace(buffer.position, now)
             self.tensors[buffer.position] = buffer.tensor = now
 
+    def lend(self) -> bool:
+        """Have modules get copies of those buffers that they replace; whether there is one that they got itself."""
+        found = [buffer for buffer in self._buffers if buffer.is_replaced and not buffer.is_lent]
+        for buffer in found:
+            buffer.is_lent = True
+        return bool(found)
+
+    def give_lent(self) -> None:
+        """In a graph, put the copies where the modules look for the buffers."""
+        for buffer in self._buffers:
+            if buffer.is_lent:
+                buffer.place[buffer.name] = buffer.tensor.clone()
+
     def write_back(self) -> None:
         """In a graph, write to a tensor what a module has put in its place."""
         for buffer, now in self._replaced():
+            buffer.is_replaced = True
             buffer.place[buffer.name] = buffer.tensor
             if (now.shape, now.dtype) != (buffer.tensor.shape, buffer.tensor.dtype):
                 raise Refusal(f"the buffer '{buffer.name}' gets another shape or dtype, which a graph does not keep")
@@ -119,6 +139,10 @@ def _parameter_of(name: str, tensor: torch.Tensor) -> ms.Parameter:
     """The Parameter for a tensor: the one that it has, or a new one."""
     if torch.nn.parameter.is_lazy(tensor):
         raise ValueError(f"{name} has no shape yet: call the PyTorch module once before bridge.cell")
+    if tensor.is_meta:
+        raise ValueError(
+            f"{name} has no data: call the PyTorch module's to_empty and load its state before bridge.cell"
+        )
     known = _parameters.get(tensor)
     parameter = None if known is None else known()
     if parameter is None:

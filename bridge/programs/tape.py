@@ -24,18 +24,16 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from bridge.op import devices
 from bridge.programs import ctc_loss
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes, registers, results_of
+from bridge.programs.draws import Draws
 from bridge.programs.guards import Answer, Guards, checks, is_question
 from bridge.programs.memory import layout, storage_of
 from bridge.programs.values import Values
+from bridge.programs.wrong_on_meta import is_wrong_on_meta, zeros_like
 
 # They write to these arguments when they run in training mode, although their schemas do not say so.
 _HIDDEN_WRITES = ("running_mean", "running_var")
 _TRAINING = ("training", "train", "use_input_stats")
 
-# Results that hold what only the kernel knows the size of: a workspace. Or their meta kernel gives a wrong size.
-_WRONG_ON_META = {
-    "aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::cudnn_batch_norm", "aten::multilabel_margin_loss_forward",
-}  # fmt: skip
 _FRESH = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
 # A call of at most so many elements is made to learn what is wrong with it.
 _SMALL = 2**22
@@ -56,6 +54,8 @@ class Tape(TorchDispatchMode):
         guards: answers what only data can.
     """
 
+    supports_higher_order_operators = True  # to refuse them in words of our own
+
     def __init__(self, fake_mode: FakeTensorMode, guards: Guards) -> None:
         super().__init__()
         self.fake_mode = fake_mode
@@ -73,6 +73,7 @@ class Tape(TorchDispatchMode):
         self._state: dict[Any, int] = {}
         self._aliases: list[torch.Tensor] = []
         self._values = Values(self.calls, self.tensors, self.constants)
+        self.draws = Draws(self._like)
 
     def add(self, tensor: torch.Tensor) -> int:
         """A register for a tensor."""
@@ -124,13 +125,13 @@ class Tape(TorchDispatchMode):
         if func is torch.ops.prim.device.default:
             return func(*args, **kwargs)
         if not isinstance(func, torch._ops.OpOverload):
-            raise Refusal(f"{func} is no call of an operator")
+            raise Refusal(f"torch's {func} is no single operator, which a graph takes: PyNative mode takes all")
         self._note_files()
         arguments = self._arguments(func, args, kwargs)
         _refuse_attention_that_drops(func, arguments)
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
         try:
-            if func._schema.name in _WRONG_ON_META:
+            if is_wrong_on_meta(func, fake_args):
                 results = self._results_on_zeros(func, fake_args, fake_kwargs)
             elif func is ctc_loss.FORWARD:
                 results = ctc_loss.results(fake_args[0])
@@ -147,13 +148,23 @@ class Tape(TorchDispatchMode):
         if func is ctc_loss.BACKWARD:
             self._repeat_ctc_loss(arguments)
         found = [None if result is None else self._result(result) for result in results_of(func, results)]
-        self.calls.append(Call(func, arguments, found, list(_written(func, arguments))))
+        call = Call(func, arguments, found, list(_written(func, arguments)))
+        draws = torch.Tag.nondeterministic_seeded in func.tags
+        self.calls += self.draws.calls(call, self._device(call)) if draws else [call]
         return results
+
+    def _like(self, register: int) -> int:
+        """A register that no call has made, like another one."""
+        with self.fake_mode:
+            return self.add(torch.empty_like(self.tensors[register]))
+
+    def _device(self, call: Call) -> str:
+        """The kind of device whose generator a call draws from."""
+        return next((self.tensors[number].device.type for number in call.results if number is not None), "cpu")
 
     def _repeat_ctc_loss(self, arguments: list[Any]) -> None:
         """Have its gradient make the loss again."""
-        with self.fake_mode:
-            made = [self.add(torch.empty_like(self.tensors[saved.number])) for saved in arguments[ctc_loss.SAVED]]
+        made = [self._like(saved.number) for saved in arguments[ctc_loss.SAVED]]
         self.calls.append(Call(ctc_loss.FORWARD, ctc_loss.arguments_again(arguments), [*made]))
         arguments[ctc_loss.SAVED] = map(Register, made)
 
@@ -186,13 +197,9 @@ class Tape(TorchDispatchMode):
     def _results_on_zeros(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What the kernel gives, without its data."""
 
-        def zeros(tensor: torch.Tensor) -> torch.Tensor:
-            made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-            return made.zero_()
-
         on_gpu = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         with no_modes(), torch.enable_grad(), torch.random.fork_rng(on_gpu):  # what grad mode is when a program runs
-            args, kwargs = tree_map_only(torch.Tensor, zeros, (args, kwargs))
+            args, kwargs = tree_map_only(torch.Tensor, zeros_like, (args, kwargs))
             results = func(*args, **kwargs)
         return tree_map_only(torch.Tensor, lambda result: self.fake_mode.from_tensor(result), results)
 
@@ -205,8 +212,7 @@ class Tape(TorchDispatchMode):
             if answer.value is not None:
                 return self._checked(answer, operands[0])
         if known is None:
-            what = "a shape" if isinstance(error, DynamicOutputShapeException) else "a value"
-            raise Refusal(f"{func.name()} asks for {what} that depends on data, which a graph does not know") from None
+            raise _unknown(func, error) from None
         by_register = dict(zip(operands, known, strict=True))
         real = tree_map_only(torch.Tensor, lambda tensor: by_register[self.register(tensor)], (args, kwargs))
         with no_modes():
@@ -221,10 +227,15 @@ class Tape(TorchDispatchMode):
 
     def _checked(self, answer: Answer, register: int) -> bool | None:
         """The answer to a question, with calls that check it."""
-        with self.fake_mode:
-            negated = self.add(torch.empty_like(self.tensors[register]))
-        self.calls += checks(answer, register, negated)
+        self.calls += checks(answer, register, self._like(register))
         return answer.value
+
+
+def _unknown(func: Any, error: Exception) -> Refusal:
+    what = f"{func.name()} asks for a shape"
+    if not isinstance(error, DynamicOutputShapeException):
+        what = "Python (`if`, `int`, `.item()` ...) asks for a value"
+    return Refusal(f"{what} that depends on data, which a graph does not know: PyNative mode does")
 
 
 def _written(func: Any, arguments: list[Any]) -> Iterator[int]:

@@ -12,10 +12,12 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
+from bridge import _mindspore
 from bridge.op import dtypes
 
 # What needs no look inside. PyTorch takes nested values apart in ten microseconds, and leaves a cycle of garbage.
-_PLAIN = frozenset((ms.Tensor, ms.Parameter, int, float, bool, str, type(None)))
+_TENSORS = frozenset((ms.Tensor, _mindspore.ParameterTensor))
+_PLAIN = _TENSORS.union((int, float, bool, str, type(None)))
 
 
 class Tree:
@@ -91,19 +93,43 @@ def _with_fields(value: Any, names: list[str], fields: list[Any]) -> Any:
     return changed
 
 
+class _TensorArguments:
+    """Positional arguments that are tensors: in the place of a Tree."""
+
+    __slots__ = ("tensors",)
+
+    def __init__(self, tensors: tuple[Any, ...]) -> None:
+        self.tensors = tensors
+
+    def with_tensors(self, tensors: list[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        return tensors, {}
+
+
 class _PlainArguments:
     """Arguments of which none is a container: in the place of a Tree."""
+
+    __slots__ = ("_args", "_kwargs", "tensors")
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._args, self._kwargs = args, kwargs
         self.tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, ms.Tensor)]
 
     def with_tensors(self, tensors: list[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-        if len(tensors) == len(self._args) and not self._kwargs:  # the usual call
-            return tensors, self._kwargs
         left = iter(tensors)
         args = [next(left) if isinstance(value, ms.Tensor) else value for value in self._args]
         return args, {k: next(left) if isinstance(value, ms.Tensor) else value for k, value in self._kwargs.items()}
+
+
+class _Single:
+    """One of PyTorch's tensors: in the place of a Tree."""
+
+    __slots__ = ("tensors",)
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensors = [tensor]
+
+    def with_tensors(self, tensors: list[Any]) -> Any:
+        return tensors[0]
 
 
 class _Tensors:
@@ -131,24 +157,37 @@ def _filled(value: tuple[Any, ...], tensors: Iterator[Any]) -> tuple[Any, ...]:
     return tuple([_filled(item, tensors) if type(item) is tuple else next(tensors) for item in value])
 
 
-def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree | _PlainArguments:
+def is_of_torch(value: Any) -> bool:
+    """Whether a value is one of PyTorch's tensors, or a tuple of them and of such tuples."""
+    return type(value) is torch.Tensor or (type(value) is tuple and _are_tensors(value, []))
+
+
+def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree | _TensorArguments | _PlainArguments:
     """The positional and keyword arguments of a call with MindSpore's tensors."""
+    if not kwargs and _TENSORS.issuperset(map(type, args)):
+        return _TensorArguments(args)
     if _PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values())):
         return _PlainArguments(args, kwargs)
     return Tree((args, kwargs), ms.Tensor, to_torch_leaf)
 
 
-def results(value: Any) -> Tree | _Tensors:
-    """What a PyTorch module returned."""
+def _to_mindspore(leaf: Any) -> Any:
+    return dtypes.to_mindspore(leaf) if isinstance(leaf, torch.dtype) else leaf
+
+
+def results(value: Any, convert: Callable[[Any], Any] = _to_mindspore) -> Tree | _Single | _Tensors:
+    """What a PyTorch module returned.
+
+    Args:
+        convert: see Tree.
+    """
+    if type(value) is torch.Tensor:
+        return _Single(value)
     tensors: list[torch.Tensor] = []
     if type(value) is tuple and _are_tensors(value, tensors):
         return _Tensors(value, tensors)
-    return Tree(value, torch.Tensor, _to_mindspore)
+    return Tree(value, torch.Tensor, convert)
 
 
 def to_torch_leaf(leaf: Any) -> Any:
     return dtypes.to_torch(leaf) if isinstance(leaf, ms.dtype.Type) else leaf
-
-
-def _to_mindspore(leaf: Any) -> Any:
-    return dtypes.to_mindspore(leaf) if isinstance(leaf, torch.dtype) else leaf

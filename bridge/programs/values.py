@@ -20,9 +20,10 @@ class Values:
 
     def of(self, wanted: list[int]) -> list[torch.Tensor] | None:
         """The data of some registers; None if one depends on the program's inputs."""
-        for number, tensor in self._constants.items():
-            self._known.setdefault(number, tensor.detach().clone())
         with no_modes(), torch.no_grad():
+            for number, tensor in self._constants.items():
+                if number not in self._known:
+                    self._known[number] = tensor.detach().clone()
             for call in self._calls[self._next :]:
                 self._run(call)
         self._next = len(self._calls)

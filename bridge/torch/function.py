@@ -22,13 +22,13 @@ from bridge._start import start_on
 from bridge.call import in_program
 from bridge.call.arguments import Bound
 from bridge.op import devices, dtypes
-from bridge.operator import Operator, argument_key, planned_in_graph, prepared
+from bridge.operator import Operator, Prepared, argument_key, never, planned_in_graph, prepared
 from bridge.primitive import in_pytorch
 from bridge.primitive.graph_calls import graph_call
 from bridge.primitive.kernel import keep
 from bridge.programs import tree
 from bridge.programs.program import Program
-from bridge.torch import in_graph, keywords
+from bridge.torch import in_graph, in_place, keywords
 from bridge.torch.documentation import Documentation, Signature
 from bridge.torch.tracing import OneCall, WritesArgument, filled, one_call
 
@@ -86,11 +86,13 @@ class Function(_mindspore.CompiledAsMethod):
             form = argument_key(args, tensors)
             if kwargs:
                 form = form, tuple(kwargs), argument_key(kwargs.values(), tensors)
+            plan = self._latest.get(form)
+            if plan is not None and (results := plan.again(tensors)) is not None:
+                return results
             specs: list[Any] = []
             for x in tensors:  # a comprehension takes longer
                 specs.append(x.shape)
                 specs.append(x.dtype)
-            plan = self._latest.get(form)
             if plan is None or plan.specs != specs:
                 plan = self._plan(form, specs, args, kwargs)
             if plan.call is not None:
@@ -115,17 +117,34 @@ class Function(_mindspore.CompiledAsMethod):
         key = form, *specs
         plan = self._plans.get(key)
         if plan is None:
-            plan = _Plan(specs, self._call_of(args, kwargs))
+            found = self._prepared(args, kwargs)
+            plan = _Plan(specs, found and found.call, found.again if found else never)
             keep(self._plans, key, plan)
         keep(self._latest, form, plan)
         return plan
 
-    def _call_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[list[Any]], Any] | None:
+    def _prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared | None:
         """What these arguments come to, called with their tensors; None if only PyTorch can tell."""
         given = tree.arguments(args, kwargs)
         specs = [(tuple(x.shape), dtypes.to_torch(x.dtype)) for x in given.tensors]
-        found = self.one_call(specs, lambda tensors: given.with_tensors(list(tensors)))
-        return None if found is None else _caller(found)
+        try:
+            found = self.one_call(specs, lambda tensors: given.with_tensors(list(tensors)))
+        except WritesArgument:
+            others = tree.arguments(*self._not_in_place(args, kwargs))
+            return Prepared(lambda tensors: self._called(others.with_tensors(tensors)), never)
+        return None if found is None else _prepared(found)
+
+    def _called(self, arguments: tuple[Any, Any]) -> Any:
+        args, kwargs = arguments
+        return self(*args, **kwargs)
+
+    def _not_in_place(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments with which the function returns a new tensor; in the handler of WritesArgument."""
+        found = in_place.not_in_place(self.function, args, kwargs)
+        if found is None:
+            raise
+        in_place.warn_of_new_tensors(self.__name__.rpartition(".")[2], stacklevel=6)
+        return found
 
     def one_call(self, specs: Sequence[Any], arguments: Callable[..., Any]) -> OneCall | None:
         """See bridge.torch.tracing.one_call."""
@@ -133,7 +152,7 @@ class Function(_mindspore.CompiledAsMethod):
             return one_call(self.function, specs, arguments)
         except WritesArgument:
             raise WritesArgument(
-                f"{self.__name__} would change its argument: leave out what asks for that (`inplace`, `max_norm`); "
+                f"{self.__name__} would change its argument: leave out what asks for that (`max_norm`); "
                 "the function then returns a new tensor"
             ) from None
 
@@ -176,7 +195,10 @@ class Function(_mindspore.CompiledAsMethod):
         marks = in_graph.Marks(args, kwargs)
         if refusal is not None and not marks.known:
             raise refusal
-        found = self.one_call(marks.specs, marks.with_tensors) if marks.known else None
+        try:
+            found = self.one_call(marks.specs, marks.with_tensors) if marks.known else None
+        except WritesArgument:
+            return self.plan_in_graph(*self._not_in_place(args, kwargs), product, lines)
         if found is None or (found.op is not None and in_pytorch.without_kernel(found.op)):
             return self.program.graph.plan_in_graph([], args, kwargs)
         return in_graph.traced(
@@ -205,15 +227,17 @@ class _Plan:
     Args:
         specs: shape and dtype of each tensor, one after the other.
         call: takes the tensors; None if only PyTorch itself can tell.
+        again: see Prepared.
     """
 
     specs: list[Any]
     call: Callable[[list[Any]], Any] | None
+    again: Callable[[list[Any]], Any]
 
 
-def _caller(found: OneCall) -> Callable[[list[Any]], Any]:
+def _prepared(found: OneCall) -> Prepared:
     if found.op is None or found.text is None:
-        return lambda tensors: filled(found.form, (), tensors, _to_mindspore)
+        return Prepared(lambda tensors: filled(found.form, (), tensors, _to_mindspore), never)
     device = devices.place(found.op)
     start_on(device)
     run = prepared(Bound(found.op, [], found.text, True), device)
@@ -221,10 +245,10 @@ def _caller(found: OneCall) -> Callable[[list[Any]], Any]:
         return run
 
     def call(tensors: list[Any]) -> Any:
-        results = run([tensors[i] for i in found.inputs])
+        results = run.call([tensors[i] for i in found.inputs])
         return results if found.same else filled(found.form, flat(results), tensors, _to_mindspore)
 
-    return call
+    return Prepared(call, never)
 
 
 def flat(results: Any) -> list[Any]:

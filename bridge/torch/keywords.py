@@ -55,10 +55,15 @@ def _check(name: str, key: str, value: Any) -> None:
     if key == "layout" and value not in (torch.strided, "strided"):
         raise ValueError(f"{name}: layout {value} is not supported: MindSpore's tensors are strided")
     if key == "device":
-        _check_device(name, value)
+        check_device(name, value)
 
 
-def _check_device(name: str, value: Any) -> None:
+def check_device(name: str, value: Any) -> None:
+    """Refuse a device, by PyTorch's name or MindSpore's, that is not MindSpore's.
+
+    Args:
+        name: of the function that is given it.
+    """
     if isinstance(value, GraphTensor):  # `x.device`
         raise ValueError(f"{name}: a graph does not know the device of a tensor: leave device= out, it is MindSpore's")
     if value == "CPU":  # `x.device` of a tensor that has not been on MindSpore's device yet, whichever that is

@@ -32,6 +32,7 @@ _SENTENCES: tuple[tuple[str, str], ...] = (
         r"torch\.utils\.data(\..*)?",
         "mindspore.dataset loads data: mindspore.dataset.GeneratorDataset takes a PyTorch Dataset",
     ),
+    (r"torch\.utils\.checkpoint(\..*)?", "Cell.recompute runs a Cell again for its gradient"),
     (r"torch\.(save|load|serialization)", "mindspore.save_checkpoint and mindspore.load_checkpoint write and read"),
     (r"torch\.(compile|jit|fx|export|compiler|cond|while_loop|fork|wait)(\..*)?", "mindspore.jit compiles"),
     (

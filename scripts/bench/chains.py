@@ -127,8 +127,10 @@ class Chains:
             if self.torch_device == "cuda":
                 torch.cuda.synchronize() if way == "torch" else ms.runtime.synchronize()
             elif way != "torch":
-                for result in results:
-                    result.asnumpy()  # waits, and copies nothing; MindSpore's synchronize is not for CPU
+                # Waits, and copies nothing; MindSpore's synchronize is not for CPU. The first result, which of the
+                # gradients is that of the chain's input, is the last that is computed. To ask for each would take
+                # longer than to compute it: NumPy makes an array of it.
+                results[0].asnumpy()
 
         try:
             finish()

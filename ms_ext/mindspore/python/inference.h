@@ -23,6 +23,20 @@ struct Spec {
 };
 using Specs = std::shared_ptr<const std::vector<Spec>>;
 
+inline std::vector<Spec> specs_of(const std::vector<ms::Tensor> &tensors) {
+  std::vector<Spec> specs;
+  for (const ms::Tensor &tensor : tensors) specs.push_back({tensor.data_type(), tensor.shape()});
+  return specs;
+}
+
+// Whether the tensors have these shapes and dtypes.
+inline bool are(const std::vector<ms::Tensor> &tensors, const std::vector<Spec> &specs) {
+  return std::equal(tensors.begin(), tensors.end(), specs.begin(), specs.end(),
+                    [](const ms::Tensor &tensor, const Spec &spec) {
+                      return tensor.data_type() == spec.dtype && tensor.shape() == spec.shape;
+                    });
+}
+
 class Inference {
  public:
   // Args: infer([(shape, dtype), ...]), which gives the like for the results or raises.

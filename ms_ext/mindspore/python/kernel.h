@@ -18,6 +18,7 @@
 #include "mindspore/python/queues.h"
 #include "mindspore/python/record.h"
 #include "mindspore/python/runner.h"
+#include "mindspore/python/tensor_object.h"
 #include "mindspore/python/torch_call.h"
 
 namespace ms_ext::pynative {
@@ -42,11 +43,28 @@ class Kernel {
 
   // The results; None for inputs that only a primitive can take, or refuse.
   py::object operator()(const py::sequence &tensors) {
+    std::vector<ms::Tensor> inputs = ready(tensors);
+    if (!first_) first_ = specs_of(inputs);
+    return call(std::move(inputs));
+  }
+
+  // The same; None for inputs of other shapes or dtypes than those of the first call too.
+  py::object again(const py::sequence &tensors) {
+    std::vector<ms::Tensor> inputs = ready(tensors);
+    return first_ && are(inputs, *first_) ? call(std::move(inputs)) : py::none();
+  }
+
+ private:
+  std::vector<ms::Tensor> ready(const py::sequence &tensors) const {
     std::vector<ms::Tensor> inputs;
     inputs.reserve(tensors.size());
-    for (const py::handle tensor : tensors) inputs.push_back(tensor.cast<ms::Tensor>());
-    precision_.cast(inputs, kept_);
+    for (const py::handle tensor : tensors) inputs.push_back(tensor_from(tensor));
     wait_for(inputs);
+    return inputs;
+  }
+
+  py::object call(std::vector<ms::Tensor> inputs) {
+    if (precision_.cast(inputs, kept_)) wait_for(inputs);
     const Specs specs = infer_(inputs);
     if (specs == nullptr) return py::none();
     const std::vector<ms::Tensor> outputs = run(inputs, specs);
@@ -56,7 +74,6 @@ class Kernel {
     return results;
   }
 
- private:
   // The results, recorded if MindSpore records.
   std::vector<ms::Tensor> run(const std::vector<ms::Tensor> &inputs, const Specs &specs) const {
     const bool records = mindspore::pynative::GradState::Get().RequiresGrad();
@@ -106,6 +123,7 @@ class Kernel {
   MixedPrecision precision_;
   std::vector<size_t> kept_;
   std::optional<TorchRecorder> recorder_;
+  std::optional<std::vector<Spec>> first_;  // the inputs of the first call, as they were given
 };
 
 }  // namespace ms_ext::pynative

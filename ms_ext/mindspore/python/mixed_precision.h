@@ -26,8 +26,9 @@ class MixedPrecision {
   }
 
   // Casts the floating tensors, recorded for the gradient. `kept` are the positions of those that stay as they are.
-  void cast(std::vector<ms::Tensor> &inputs, const std::vector<size_t> &kept) const {
-    if (!casts_ || !is_asked()) return;
+  // Returns whether it was asked to.
+  bool cast(std::vector<ms::Tensor> &inputs, const std::vector<size_t> &kept) const {
+    if (!casts_ || !is_asked()) return false;
     const py::gil_scoped_release released;  // as for every operator of MindSpore's
     for (const ms::Tensor &input : inputs) input.ConvertStubNodeToTensor();
     const TypeId dtype = asked_dtype(inputs);
@@ -37,6 +38,7 @@ class MixedPrecision {
       if (!is_floating(input) || input.data_type() == dtype) continue;  // none is floating if the dtype is unknown
       if (std::find(kept.begin(), kept.end(), i) == kept.end()) input = input.cast(dtype);
     }
+    return true;
   }
 
   bool is_asked() const {

@@ -18,6 +18,7 @@
 #include "mindspore/python/memory.h"
 #include "mindspore/python/needs.h"
 #include "mindspore/python/queues.h"
+#include "mindspore/python/tensor_object.h"
 #include "programs/python/torch_tensors.h"
 
 namespace {
@@ -40,7 +41,7 @@ void check(bool succeeded) {
 }
 
 TensorPtr tensor_of(const py::handle &object) {
-  const auto tensor = object.cast<ms::Tensor>();
+  const ms::Tensor tensor = ms_ext::pynative::tensor_from(object);
   tensor.ConvertStubNodeToTensor();
   return tensor.tensor();
 }

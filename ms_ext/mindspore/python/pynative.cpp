@@ -16,5 +16,6 @@ PYBIND11_MODULE(_pynative, module) {
   py::class_<Kernel>(module, "Kernel")
       .def(py::init<const std::string &, const std::string &, bool, bool, const std::string &, const std::string &,
                     bool, py::function, py::object, bool, const std::string &, std::vector<size_t>, bool>())
-      .def("__call__", &Kernel::operator());
+      .def("__call__", &Kernel::operator())
+      .def("again", &Kernel::again);
 }

@@ -1,0 +1,46 @@
+"""What the code of modules says, without running it."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import types
+from collections.abc import Iterator
+
+import torch
+
+
+def sets_attribute(module: torch.nn.Module, name: str) -> bool:
+    """Whether a method of the module's class writes `... .name = ...`."""
+    kind: type = type(module)
+    return _sets_attribute(kind, name)
+
+
+@functools.cache
+def _sets_attribute(kind: type, name: str) -> bool:
+    steps = (step for function in _functions(kind) for step in dis.get_instructions(function))
+    return any(step.opname == "STORE_ATTR" and step.argval == name for step in steps)
+
+
+def differentiates(module: torch.nn.Module) -> bool:
+    """Whether a method of the module's class names torch.autograd or `torch.autograd.grad`, as a network does that
+    gives forces, the gradient of an energy."""
+    kind: type = type(module)
+    return _differentiates(kind)
+
+
+@functools.cache
+def _differentiates(kind: type) -> bool:
+    return any(
+        name == "autograd" or function.__globals__.get(name) in (torch.autograd, torch.autograd.grad)
+        for function in _functions(kind)
+        for name in function.__code__.co_names
+    )
+
+
+def _functions(kind: type) -> Iterator[types.FunctionType]:
+    """The functions of a class and of those that it derives from, without PyTorch's."""
+    for each in kind.__mro__:
+        if not each.__module__.startswith("torch."):
+            yield from filter(inspect.isfunction, vars(each).values())

@@ -1,0 +1,237 @@
+"""Modules that run a part again for the gradient, and modules that keep something for their next call."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import bridge
+from bridge.op import devices
+from shared import data, on_device, torch_device
+
+pytestmark = [pytest.mark.usefixtures("own_programs")]
+
+
+class Parts(nn.Module):
+    """Layers for a function to use."""
+
+    def __init__(self, function: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+        self.first, self.second, self.drop = nn.Linear(6, 6), nn.Linear(6, 6), nn.Dropout(0.4)
+        self.norm, self.layer_norm = nn.BatchNorm1d(6), nn.LayerNorm(6)
+        self.register_buffer("hidden", torch.zeros(4, 6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(self, x)
+
+
+def dropped(m: Any, x: torch.Tensor) -> torch.Tensor:
+    return m.second(m.drop(m.first(x)))
+
+
+def with_checkpoint(part: Callable[[Any, torch.Tensor], torch.Tensor], **options: Any) -> Any:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        options.setdefault("use_reentrant", False)
+        return m.drop(checkpoint(lambda y: part(m, y), m.first(x), **options))  # type: ignore[no-any-return]
+
+    return forward
+
+
+def nested(m: Any, x: torch.Tensor) -> torch.Tensor:
+    return m.drop(checkpoint(lambda y: dropped(m, m.norm(y)), x, use_reentrant=False))  # type: ignore[no-any-return]
+
+
+def drawn_again(m: Any, x: torch.Tensor) -> torch.Tensor:
+    """The same mask twice, without a checkpoint."""
+    get, put = (torch.cuda.get_rng_state, torch.cuda.set_rng_state) if x.is_cuda else (
+        torch.get_rng_state, torch.set_rng_state
+    )  # fmt: skip
+    state = get()
+    y = m.drop(m.first(x))
+    put(state)
+    return y - m.drop(m.second(x)) + m.drop(x)  # type: ignore[no-any-return]
+
+
+def mixed_norms(m: Any, x: torch.Tensor) -> torch.Tensor:
+    """Norms of an input and weights of two dtypes."""
+    with torch.autocast(x.device.type, torch.bfloat16):
+        y = m.layer_norm(m.first(x)) + m.norm(m.second(x))
+        y = y + F.group_norm(m.second(x), 2, m.layer_norm.weight, m.layer_norm.bias)
+    return y.float()
+
+
+def from_distribution(m: Any, x: torch.Tensor) -> torch.Tensor:
+    """Many questions whether arguments are valid, some of them of constants."""
+    normal = torch.distributions.Normal(m.first(x), F.softplus(m.second(x)) + 0.1)
+    drawn = normal.rsample()
+    prior = torch.distributions.Normal(0.0, 1.0)
+    return normal.log_prob(drawn) - torch.distributions.kl_divergence(normal, prior)
+
+
+def puts_another_buffer(m: Any, x: torch.Tensor) -> torch.Tensor:
+    """The gradient needs what the buffer was before."""
+    y = torch.tanh(m.first(x) * m.hidden.cos())
+    m.hidden = y.detach()
+    return y * m.hidden
+
+
+FORWARDS: list[Any] = [
+    with_checkpoint(dropped),
+    with_checkpoint(dropped, use_reentrant=True),
+    with_checkpoint(dropped, preserve_rng_state=False),
+    with_checkpoint(lambda m, x: m.second(m.norm(x))),
+    with_checkpoint(nested),
+    drawn_again,
+    mixed_norms,
+    *([from_distribution] if devices.target() == "CPU" else []),  # on a GPU a graph checks nothing
+    puts_another_buffer,
+]
+
+
+def gradients_of(module: nn.Module) -> dict[str, np.ndarray]:
+    return {name: own.grad.cpu().numpy() for name, own in module.named_parameters() if own.grad is not None}
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_steps_are_pytorchs(forward: Any, context_mode: str) -> None:
+    """Results, gradients and buffers of three steps; PyTorch's are those of `backward()`."""
+    torch.manual_seed(0)
+    module = Parts(forward)
+    reference = copy.deepcopy(module).to(torch_device())
+    cell: Any = bridge.cell(module)
+    differentiate = ms.value_and_grad(cell, 0, cell.trainable_params())
+    for seed in range(3):
+        x = on_device(data(4, 6, seed=seed), requires_grad=True)
+        torch.manual_seed(seed)
+        reference.zero_grad()
+        expected = reference(x)
+        expected.sum().backward()
+        bridge.manual_seed(seed)
+        found, (of_input, of_weights) = differentiate(ms.Tensor(data(4, 6, seed=seed)))
+        assert x.grad is not None
+        np.testing.assert_array_equal(found.asnumpy(), expected.detach().cpu().numpy())
+        np.testing.assert_array_equal(of_input.asnumpy(), x.grad.cpu().numpy())
+        names = [weight.name for weight in cell.trainable_params()]
+        own = dict(zip(names, of_weights, strict=True))
+        for name, gradient in gradients_of(reference).items():
+            np.testing.assert_array_equal(own[name].asnumpy(), gradient, err_msg=name)
+        for name, buffer in reference.named_buffers():
+            np.testing.assert_array_equal(cell.parameters_dict()[name].asnumpy(), buffer.cpu().numpy(), err_msg=name)
+
+
+class AsksForGradients(nn.Module):
+    """As Wav2Vec2 does it. In PyTorch the input requires no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x[:, None]
+        if self.training:
+            x.requires_grad = True
+        return checkpoint(self.line, x, use_reentrant=True)  # type: ignore[no-any-return]
+
+
+def test_a_module_asks_for_the_gradient_of_a_view(context_mode: str) -> None:
+    module = AsksForGradients()
+    reference = copy.deepcopy(module).to(torch_device())
+    cell: Any = bridge.cell(module)
+    found, of_weights = ms.value_and_grad(cell, None, cell.trainable_params())(ms.Tensor(data(4, 6)))
+    expected = reference(on_device(data(4, 6)))
+    expected.sum().backward()
+    np.testing.assert_array_equal(found.asnumpy(), expected.detach().cpu().numpy())
+    for gradient, (name, wanted) in zip(of_weights, gradients_of(reference).items(), strict=True):
+        np.testing.assert_array_equal(gradient.asnumpy(), wanted, err_msg=name)
+
+
+class HandsOn(nn.Module):
+    """A state in an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.last = nn.GRUCell(6, 6), None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.last = self.cell(x, None if self.last is None else self.last.detach())
+        return self.last  # type: ignore[return-value]
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x * self.calls
+
+
+class Appends(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(x)
+        return torch.stack(self.seen).sum(0)
+
+
+class PutsAnother(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale: torch.Tensor
+        self.register_buffer("scale", torch.ones(6), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.scale = self.scale * 2
+        return x * self.scale
+
+
+@pytest.mark.usefixtures("graph_mode")
+@pytest.mark.parametrize(
+    "make, name", [(HandsOn, "last"), (Counts, "calls"), (Appends, "seen"), (PutsAnother, "scale")]
+)
+def test_what_only_the_next_call_sees_is_refused(make: Callable[[], nn.Module], name: str) -> None:
+    module = make()
+    before = copy.deepcopy(vars(module).get(name))
+    cell: Any = bridge.cell(module)
+    with pytest.raises(RuntimeError, match=rf"{make.__name__}\.{name} changes in a call .*register_buffer"):
+        cell(ms.Tensor(data(4, 6)))
+    assert vars(module).get(name) == before
+    ms.set_context(mode=ms.PYNATIVE_MODE)  # which sees it, and meets nothing of the graph's
+    reference = copy.deepcopy(module).to(torch_device())
+    for seed in range(2):
+        found, expected = cell(ms.Tensor(data(4, 6, seed=seed))), reference(on_device(data(4, 6, seed=seed)))
+        np.testing.assert_array_equal(found.asnumpy(), expected.detach().cpu().numpy())
+
+
+class Remembers(nn.Module):
+    """An attribute that nobody reads before it is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.attention = self.line(x).softmax(-1)
+        return self.attention * x
+
+
+@pytest.mark.usefixtures("graph_mode")
+def test_what_no_call_sees_is_not_refused() -> None:
+    module = Remembers()
+    found = bridge.cell(module)(ms.Tensor(data(4, 6)))
+    assert "attention" not in vars(module)  # a graph has no tensor for it
+    expected = copy.deepcopy(module).to(torch_device())(on_device(data(4, 6)))
+    np.testing.assert_array_equal(found.asnumpy(), expected.detach().cpu().numpy())
