@@ -146,6 +146,26 @@ def test_one_compilation_serves_all_sizes(
     assert len(compilations) == 2
 
 
+def test_programs_that_are_kept_stand_beside_new_ones() -> None:
+    module = mlp().eval()
+    weights = list(module.parameters())
+    for size in (4, 7):  # the second Cell finds programs of the first one's, and needs another
+        cell: Any = bridge.cell(module)
+        gradient = ms.grad(cell, None, ms.ParameterTuple(cell.trainable_params()))
+
+        class Step(ms.nn.Cell):
+            def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+                return gradient(x)  # noqa: B023  # it is compiled at once
+
+        step = Step()
+        step.set_inputs(ms.Tensor(shape=[None, 6], dtype=ms.float32))
+        x = numbers(size, 6)
+        own = step(ms.Tensor(x.numpy()))
+        device = weights[0].device
+        for tensor, expected in zip(own, torch.autograd.grad(module(x.to(device)).sum(), weights), strict=True):
+            assert_equal(tensor, expected)
+
+
 def _flat(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (tuple, list)) else [value]
 
