@@ -112,6 +112,20 @@ class GivesDataclass(nn.Module):
         return Answer(self.line(x))
 
 
+class PooledToAPixel(nn.Module):
+    """A tensor of one pixel with the strides of channels last: batch norm gives it others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.pixel = nn.LayerNorm(8), nn.Sequential(nn.Conv2d(8, 8, 1, bias=False), nn.BatchNorm2d(8))
+        self.out = nn.Conv2d(16, 8, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        pixel = self.pixel(F.adaptive_avg_pool2d(x, 1))
+        return self.out(torch.cat([x, F.interpolate(pixel, size=x.shape[2:], mode="bilinear")], 1))
+
+
 class MapsInside(nn.Module):
     """torch.vmap over a layer."""
 
@@ -245,6 +259,7 @@ MODULES: list[Any] = [
     (Writes, [floats(3, 6)]),
     (GivesDataclass, [floats(3, 4)]),
     (MapsInside, [floats(2, 8)]),
+    (PooledToAPixel, [floats(2, 8, 8, 8)]),
     (Complex, [floats(2, 8)]),
     (Constant, [floats(3, 4)]),
     (NotPersistent, [floats(3, 4)]),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._prims_common import compute_required_storage_length
+from torch._prims_common import compute_required_storage_length, make_contiguous_strides_for
 from torch.utils._pytree import tree_leaves
 
 from bridge.programs.calls import no_modes
@@ -30,13 +30,17 @@ def is_wrong_on_meta(func: Any, args: Sequence[Any]) -> bool:
 
 
 def _is_free_in_strides(func: Any, args: Sequence[Any]) -> bool:
-    """Whether a kernel chooses the strides of its results, of an input that is not contiguous. A view has those that
-    it must have, and what works on each element for itself those of a rule, but for dimensions of size 1."""
+    """Whether a kernel chooses the strides of its results, of an input that has others than a contiguous tensor's, even
+    if only in dimensions of size 1. A view has those that it must have, and what works on each element for itself those
+    of a rule, but for dimensions of size 1."""
     if any(argument.alias_info for argument in func._schema.arguments):
         return False
     is_ruled = torch.Tag.pointwise in func.tags
     tensors = [value for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
-    return any(not tensor.is_contiguous() and (1 in tensor.shape or not is_ruled) for tensor in tensors)
+    return any(
+        tensor.stride() != make_contiguous_strides_for(tensor.shape) and (1 in tensor.shape or not is_ruled)
+        for tensor in tensors
+    )
 
 
 def with_strides_of_view(func: Any, args: Sequence[Any], view: Any) -> Any:
