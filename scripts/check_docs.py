@@ -42,7 +42,6 @@ EXCLUDED = {
     "python scripts/bench_calls.py --backward": "as above",
     "python scripts/bench_graph.py": "it takes minutes, and measures what other work on the machine would spoil",
     "python scripts/bench_programs.py": "it takes minutes, and measures what other work on the machine would spoil",
-    "python scripts/bench_programs.py --threads 1": "as above",
     "python scripts/bench_first_call.py": "it measures what other work on the machine would spoil",
     "python scripts/bench_functions.py": "it measures what other work on the machine would spoil",
     "python -m scripts.conformance.methods": "it takes minutes",
