@@ -438,7 +438,7 @@ def test_a_cast_is_pytorchs(cast: Callable[[Any], Any]) -> None:
     own, reference = cast(seeded(lambda: made(tnn))), seeded(lambda: made(torch.nn)).to(torch_device()).double()
     for result in in_modes(own, x):
         assert_equal(result, reference(on_device(x)))
-    assert all(own.state_dict()[name].equal(value.cpu()) for name, value in reference.state_dict().items())
+    assert all(own.state_dict()[name].cpu().equal(value.cpu()) for name, value in reference.state_dict().items())
 
 
 def test_dtypes_and_devices_are_mindspores() -> None:

@@ -1,4 +1,4 @@
-"""Functions of PyTorch's that are others while a program runs.
+"""Functions and classes of PyTorch's that are others while a program runs.
 
 They are replaced where PyTorch's Python finds them. A mode of PyTorch's would see them too, but some of its layers
 choose other kernels under such a mode.
