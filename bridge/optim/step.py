@@ -30,7 +30,7 @@ class Step(_mindspore.CompiledAsMethod):
         name: the optimizer's.
         optimizer: PyTorch's.
         sharing: its parameters, and MindSpore's.
-        set_rates: is told the learning rates before each step.
+        set_rates: is told the learning rates before each step: none if the step was called without.
     """
 
     def __init__(

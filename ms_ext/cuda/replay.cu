@@ -1,4 +1,5 @@
 #include <ATen/cuda/CUDAGraph.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -23,11 +24,8 @@ namespace allocator = c10::cuda::CUDACachingAllocator;
 // A launch of fewer calls costs no more than that of a CUDA graph.
 constexpr size_t kFewestCalls = 8;
 
-// Whose address has changed so often has a stand-in.
-constexpr int kOften = 2;
-
 // How often a kernel is recorded at most, because addresses have changed.
-constexpr int kMostRecordings = 8;
+constexpr int kMostRecordings = 4;
 
 // Counts what PyTorch says of calls that wait for the GPU.
 class Waits final : public c10::WarningHandler {
@@ -121,13 +119,20 @@ bool Replay::is_at_hand(const Call &c) const {
   return true;
 }
 
+// Whether a tensor is recorded elsewhere and copied: the more recordings were in vain, the more are.
+bool Replay::has_stand_in(const Program &program, const Call &c, size_t i) const {
+  if (program.writes_to(i)) return false;
+  const bool is_output = i >= c.inputs().size();
+  return changes_[i] > (recordings_ == 1 ? 2 : 1) || (is_output && recordings_ > 2);
+}
+
 void Replay::record(const Program &program, Call &c) {
-  if (recordings_++ == 0) allocator::emptyCache();  // of what launches call by call took
+  if (++recordings_ == 1) allocator::emptyCache();  // of what launches call by call took
   recording_.reset();
   recorded_ = addresses_;
   stand_ins_.clear();
   for (size_t i = 0; i < c.size(); ++i) {
-    if (changes_[i] <= kOften || program.writes_to(i)) continue;
+    if (!has_stand_in(program, c, i)) continue;
     recorded_[i] = nullptr;
     stand_ins_.push_back({i, at::empty_like(c.at(i))});
   }
@@ -151,14 +156,15 @@ void Replay::record(const Program &program, Call &c) {
 }
 
 void Replay::replay(Call &c) const {
-  const size_t inputs = c.inputs().size();
+  std::vector<at::Tensor> inputs, for_inputs, outputs, for_outputs;
   for (const StandIn &stand_in : stand_ins_) {
-    if (stand_in.position < inputs) stand_in.tensor.copy_(c.at(stand_in.position), /*non_blocking=*/true);
+    const bool is_input = stand_in.position < c.inputs().size();
+    (is_input ? inputs : outputs).push_back(c.at(stand_in.position));
+    (is_input ? for_inputs : for_outputs).push_back(stand_in.tensor);
   }
+  if (!inputs.empty()) at::_foreach_copy_(for_inputs, inputs, /*non_blocking=*/true);
   recording_->replay();
-  for (const StandIn &stand_in : stand_ins_) {
-    if (stand_in.position >= inputs) c.at(stand_in.position).copy_(stand_in.tensor, /*non_blocking=*/true);
-  }
+  if (!outputs.empty()) at::_foreach_copy_(outputs, for_outputs, /*non_blocking=*/true);
 }
 
 void Replay::run(const Program &program, Call &c) {

@@ -37,13 +37,14 @@ class Replay {
 
   bool is_at_hand(const Call &c) const;
   void look_at_addresses(const Call &c);
+  bool has_stand_in(const Program &program, const Call &c, size_t i) const;
   void record(const Program &program, Call &c);
   void replay(Call &c) const;
 
   std::mutex mutex_;  // kernels are launched by several threads
   enum { kUnknown, kRecordable, kNotRecordable } kind_ = kUnknown;
   std::vector<const void *> addresses_;  // of the last launch
-  std::vector<int> changes_;             // how often each has changed
+  std::vector<int> changes_;             // how often each has changed, its first one included
   std::unique_ptr<at::cuda::CUDAGraph> recording_;
   std::vector<const void *> recorded_;  // the addresses in it; null for what has a stand-in
   std::vector<StandIn> stand_ins_;
