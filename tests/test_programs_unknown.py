@@ -17,7 +17,7 @@ import bridge
 from bridge.programs import graph
 from shared import data, torch_device
 
-pytestmark = pytest.mark.usefixtures("own_programs", "graph_mode")
+pytestmark = [pytest.mark.usefixtures("own_programs", "graph_mode")]
 
 
 @pytest.fixture
