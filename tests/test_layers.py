@@ -146,6 +146,30 @@ def test_layers_of_both_kinds_train_together(mode: int) -> None:
     assert_equal(net(ms.Tensor(data(2, 3, 5, 5))), module.eval()(on_device(data(2, 3, 5, 5))))
 
 
+@pytest.mark.parametrize("kind", ["cell", "layer"])
+def test_batch_norm_that_averages_over_all_batches(kind: str, context_mode: str) -> None:
+    """With `momentum=None` it is a number that only the run knows: one divided by the number of batches."""
+    module = torch.nn.BatchNorm2d(4, momentum=None).to(torch_device())
+    net = tnn.BatchNorm2d(4, momentum=None) if kind == "layer" else bridge.cell(copy.deepcopy(module))
+    net.set_train()
+
+    def loss(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return ms.ops.square(net(x)).sum()
+
+    value_and_grad = ms.value_and_grad(loss, 0, net.trainable_params())
+    for step in range(3):
+        x = on_device(data(3, 4, 5, 5, seed=step), requires_grad=True)
+        expected = torch.autograd.grad(module(x).square().sum(), [x, *module.parameters()])
+        _, (of_input, of_weights) = value_and_grad(ms.Tensor(data(3, 4, 5, 5, seed=step)))
+        for own, gradient in zip([of_input, *of_weights], expected, strict=True):
+            assert_equal(own, gradient)
+        buffers = [parameter for parameter in net.get_parameters() if not parameter.requires_grad]
+        for own, buffer in zip(buffers, module.buffers(), strict=True):
+            assert_equal(own, buffer)
+    net.set_train(False)
+    assert_equal(net(ms.Tensor(data(2, 4, 5, 5))), module.eval()(on_device(data(2, 4, 5, 5))))
+
+
 def test_state_dict_there_and_back(tmp_path: Any) -> None:
     module, net = TorchBlock(), Block()
     torch.save(module.state_dict(), tmp_path / "saved.pt")

@@ -114,7 +114,7 @@ def _captured(
             torch.enable_grad(),
             torch.autograd.set_multithreading_enabled(False),
             refuse_reads(state),
-            replaced([*_REPLACEMENTS, *tape.draws.replacements()]),
+            replaced([*_REPLACEMENTS, *tape.draws.replacements(), *tape.momentum.replacements()]),
             fake_mode,
             tape,
         ):

@@ -27,6 +27,7 @@ from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes, re
 from bridge.programs.draws import Draws
 from bridge.programs.guards import Answer, Guards, checks, is_question
 from bridge.programs.memory import layout, storage_of
+from bridge.programs.run_time_momentum import RunTimeMomentum
 from bridge.programs.values import Values
 from bridge.programs.wrong_on_meta import is_wrong_on_meta, with_strides_of_view, zeros_like
 
@@ -74,6 +75,7 @@ class Tape(TorchDispatchMode):
         self._aliases: list[torch.Tensor] = []
         self._values = Values(self.calls, self.tensors, self.constants)
         self.draws = Draws(self._like)
+        self.momentum = RunTimeMomentum(self.register)
 
     def add(self, tensor: torch.Tensor) -> int:
         """A register for a tensor."""
@@ -133,6 +135,7 @@ class Tape(TorchDispatchMode):
             raise Refusal(f"torch's {func} is no single operator, which a graph takes: PyNative mode takes all")
         self._note_files()
         arguments = self._arguments(func, args, kwargs)
+        self.momentum.put(func, arguments)
         _refuse_attention_that_drops(func, arguments)
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
         try:
