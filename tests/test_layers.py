@@ -252,6 +252,35 @@ def test_lists_in_lists_have_names_of_their_own() -> None:
     assert names == ["down.0.0.weight", "down.0.0.bias", "up.0.0.weight", "up.0.0.bias"]
 
 
+class SometimesNormalized(tnn.Module):
+    """x-transformers has None in its lists for the layers that an option leaves out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = tnn.ModuleList([None, tnn.Linear(3, 3), None])
+        self.parts.extend([None, tnn.LayerNorm(3)])
+        self.parts.insert(1, None)
+        self.parts[0] = tnn.Tanh()
+        del self.parts[3]
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        for part in self.parts:
+            x = x + 1.0 if part is None else part(x)
+        return x
+
+
+def test_a_list_may_have_none_in_it(context_mode: str) -> None:
+    net = seeded(SometimesNormalized)
+    assert [part is None for part in net.parts] == [False, True, False, True, False]
+    assert list(net.state_dict()) == ["parts.2.weight", "parts.2.bias", "parts.4.weight", "parts.4.bias"]
+    assert [parameter.name for parameter in net.trainable_params()] == list(net.state_dict())
+    linear, norm = seeded(lambda: torch.nn.Linear(3, 3)).to(torch_device()), torch.nn.LayerNorm(3).to(torch_device())
+    net.set_grad()
+    assert_equal(net(ms.Tensor(data(2, 3))), norm(linear(torch.tanh(on_device(data(2, 3))) + 1.0) + 1.0))
+    with pytest.raises(TypeError, match="not PyTorch's module ReLU"):
+        net.parts.append(torch.nn.ReLU())
+
+
 def test_apply_goes_from_the_inside_out() -> None:
     def walked(lib: Any) -> list[str]:
         net = lib.Sequential(lib.Sequential(lib.Linear(2, 2), lib.ReLU()), lib.TransformerEncoderLayer(4, 2, 4))

@@ -428,6 +428,36 @@ def test_elsewhere_in_a_graph() -> None:
         call(ms.Tensor(X))
 
 
+@T.jit.script
+def doubled(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+    return x * 2
+
+
+class MarkedForTorchScript(nn.Cell):
+    @T.jit.ignore
+    def names(self) -> set[str]:
+        return {"own"}
+
+    @T.jit.unused
+    def more(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return x + 1
+
+    @T.jit.ignore(drop=True)
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        if T.jit.is_scripting() or T.jit.is_tracing():
+            raise ValueError
+        return self.more(doubled(x))
+
+
+def test_what_files_tell_torchscript(context_mode: str) -> None:
+    net = MarkedForTorchScript()
+    assert np.array_equal(net(ms.Tensor(X)).asnumpy(), X * 2 + 1) and net.names() == {"own"}
+    for compile_it in (T.jit.script, T.jit.trace):
+        with pytest.raises(NotImplementedError, match=r"mindspore\.jit compiles"):
+            compile_it(net)
+    assert T.__version__ == torch.__version__
+
+
 def test_a_refusal_in_a_graph_has_the_users_line() -> None:
     @ms.jit
     def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore

@@ -27,6 +27,7 @@ Tensor = mindspore.Tensor
 dtype = mindspore.dtype.Type
 finfo = Function("torch.finfo", torch.finfo)
 iinfo = Function("torch.iinfo", torch.iinfo)
+__version__ = torch.__version__
 
 __all__ = ["fft", "get_default_dtype", "linalg", "manual_seed", "nn", "set_default_dtype", "special"]
 
