@@ -36,6 +36,7 @@ class RunTimeMomentum:
     def __init__(self, register: Callable[[torch.Tensor], int]) -> None:
         self._register = register
         self._now: Number | None = None
+        self._is_put = False
 
     def replacements(self) -> list[Replacement]:
         return [Replacement(batchnorm, "float", _float), Replacement(torch, "batch_norm", self._call)]
@@ -47,15 +48,18 @@ class RunTimeMomentum:
         for i, argument in enumerate(func._schema.arguments):
             if argument.name in _NAMES:
                 arguments[i] = self._now
+                self._is_put = True
 
-    def _call(self, *args: Any) -> Any:
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
         """torch.batch_norm, whose momentum may be a tensor."""
-        if len(args) <= _POSITION or not isinstance(args[_POSITION], torch.Tensor):
-            return _batch_norm(*args)
-        if self._now is not None:
-            raise Refusal("batch norm calls batch norm")
-        self._now = Number(self._register(args[_POSITION]))
+        momentum = args[_POSITION] if len(args) > _POSITION else None
+        if not isinstance(momentum, torch.Tensor) or momentum.requires_grad:
+            return _batch_norm(*args, **kwargs)
+        self._now, self._is_put = Number(self._register(momentum)), False
         try:
-            return _batch_norm(*args[:_POSITION], 0.0, *args[_POSITION + 1 :])
+            result = _batch_norm(*args[:_POSITION], 0.0, *args[_POSITION + 1 :], **kwargs)
         finally:
             self._now = None
+        if not self._is_put:
+            raise Refusal("PyTorch's batch norm takes no momentum here, and momentum=None needs one: name a number")
+        return result
