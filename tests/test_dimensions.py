@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 import pytest
 import torch
 
@@ -70,6 +71,27 @@ def test_a_dimension_of_the_result_alone_is_taken() -> None:
 class Sorted(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.sort(7).values  # sorted wrongly
+
+
+class Widened(torch.nn.Module):
+    """Calls whose dimension is that of the result: a view that it writes through, and a stack."""
+
+    seen: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(2, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.unsqueeze(2).add_(1.0)
+        return torch.stack([x, self.seen], 2)
+
+
+@pytest.mark.usefixtures("own_programs", "graph_mode")
+def test_a_program_takes_a_dimension_of_the_result() -> None:
+    module, net = Widened(), bridge.cell(Widened())
+    for _ in range(2):
+        assert np.array_equal(net(ms.Tensor(X.numpy())).asnumpy(), module(X).numpy())
 
 
 SOURCE = """

@@ -29,7 +29,7 @@ from bridge.programs.guards import Answer, Guards, checks, is_question
 from bridge.programs.memory import layout, storage_of
 from bridge.programs.run_time_momentum import RunTimeMomentum
 from bridge.programs.values import Values
-from bridge.programs.wrong_on_meta import is_wrong_on_meta, with_strides_of_view, zeros_like
+from bridge.programs.wrong_on_meta import is_wrong_on_meta, refuse_out_of_range, with_strides_of_view, zeros_like
 
 # They write to these arguments when they run in training mode, although their schemas do not say so.
 _HIDDEN_WRITES = ("running_mean", "running_var")
@@ -138,6 +138,7 @@ class Tape(TorchDispatchMode):
         self.momentum.put(func, arguments)
         _refuse_attention_that_drops(func, arguments)
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
+        refuse_out_of_range(func, fake_args, fake_kwargs)
         try:
             if is_wrong_on_meta(func, fake_args):
                 results = self._results_on_zeros(func, fake_args, fake_kwargs)
