@@ -27,8 +27,9 @@ from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.guards import Answer, Guards, checks, is_question
 from bridge.programs.memory import layout, storage_of
 from bridge.programs.replaced import Replacement
+from bridge.programs.run_time_momentum import RunTimeMomentum
 from bridge.programs.values import Values
-from bridge.programs.wrong_on_meta import is_wrong_on_meta, with_strides_of_view, zeros_like
+from bridge.programs.wrong_on_meta import is_wrong_on_meta, refuse_out_of_range, with_strides_of_view, zeros_like
 
 # They write to these arguments when they run in training mode, although their schemas do not say so.
 _HIDDEN_WRITES = ("running_mean", "running_var")
@@ -76,6 +77,7 @@ class Tape(TorchDispatchMode):
         self._aliases: list[torch.Tensor] = []
         self._values = Values(self.calls, self.tensors, self.constants)
         self.draws = Draws(self._like, self.tensors)
+        self.momentum = RunTimeMomentum(self.register)
 
     def add(self, tensor: torch.Tensor) -> int:
         """A register for a tensor."""
@@ -131,7 +133,7 @@ class Tape(TorchDispatchMode):
         # Others' code that has another way for tensors without data, as transformers' masks have, goes its usual way
         # where the data is known.
         fake = Unknown("FakeTensor", (), {})
-        return [*self.draws.replacements(), Replacement(torch._subclasses, "FakeTensor", fake)]
+        return [*self.draws.replacements(), *self.momentum.replacements(), Replacement(torch._subclasses, "FakeTensor", fake)]
 
     def _alias(self, tensor: torch.Tensor) -> int:
         """The register with the same memory and layout: autograd wraps what it has saved anew."""
@@ -151,8 +153,10 @@ class Tape(TorchDispatchMode):
             raise Refusal(f"torch's {func} is no single operator, which a graph takes: PyNative mode takes all")
         self._note_files()
         arguments = self._arguments(func, args, kwargs)
+        self.momentum.put(func, arguments)
         _refuse_cudnns_attention_that_drops(func, arguments)
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
+        refuse_out_of_range(func, fake_args, fake_kwargs)
         try:
             if is_wrong_on_meta(func, fake_args):
                 results = self._results_on_zeros(func, fake_args, fake_kwargs)

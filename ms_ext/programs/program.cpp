@@ -33,13 +33,16 @@ std::string read_file(const std::string &path) {
 }
 
 // What says of an argument how the program gives it.
-enum Given : char { kDefault = '0', kGiven = '1', kHere = 'h', kOnCpu = 'c' };
+enum Given : char { kDefault = '0', kGiven = '1', kHere = 'h', kOnCpu = 'c', kNumber = 'n' };
 
 Boxed take_argument(Arguments &args, const c10::Argument &argument, char given) {
   Boxed boxed;
   if (given == kGiven) {
     boxed = take_boxed(args, argument);
     boxed.is_state = boxed.is_written = false;  // it is written to in its place
+  } else if (given == kNumber) {
+    boxed.kind = Boxed::kNumber;
+    args >> boxed.tensors.emplace_back();
   } else if (given == kHere) {
     boxed.kind = Boxed::kDevice;
   } else if (given == kOnCpu) {
