@@ -188,8 +188,8 @@ class Module(ms.nn.Cell):
 
 
 def is_own(cell: ms.nn.Cell, name: str, value: Any) -> bool:
-    """Whether an attribute that a Cell has gets a value that is no part of the Cell. MindSpore sets ten such attributes of
-    its own in each call of a graph."""
+    """Whether an attribute that a Cell has gets a value that is no part of the Cell. MindSpore sets ten such attributes
+    in each call of a graph."""
     if name not in vars(cell) or type(value) not in _PLAIN:
         return False
     return type(value) is not list or not any(isinstance(item, ms.Parameter) for item in value)
