@@ -55,9 +55,17 @@ class Program {
     std::vector<Layout> layouts;
   };
 
-  static std::vector<at::Tensor> results_of(c10::ArrayRef<c10::IValue> stack);
-  void run_step(const Step &step, std::vector<at::Tensor> &registers, Call &c) const;
-  static at::Tensor memory_of(const Output &output, const std::vector<at::Tensor> &registers, const at::Tensor &like);
+  using Registers = std::vector<at::Tensor>;
+
+  // What a run needs; `results` and `stack` are empty between two steps.
+  struct Workspace {
+    Registers registers, results;
+    torch::jit::Stack stack;
+  };
+
+  static void take_results(torch::jit::Stack &stack, Registers &results);
+  void run_step(const Step &step, Workspace &space, Call &c) const;
+  static at::Tensor memory_of(const Output &output, const Registers &registers, const at::Tensor &like);
 
   size_t inputs_ = 0;
   size_t registers_ = 0;
