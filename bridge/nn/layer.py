@@ -17,7 +17,7 @@ from bridge import _mindspore
 from bridge._start import start_on
 from bridge.documentation import PAGES
 from bridge.nn.in_place import returning_new_tensors
-from bridge.nn.module import Module
+from bridge.nn.module import Module, is_own
 from bridge.op import devices
 from bridge.primitive.graph_calls import graph_call
 from bridge.primitive.tensors import from_torch, torch_view
@@ -34,6 +34,7 @@ class Layer(ModuleCell, Module):
     """
 
     torch_class: ClassVar[type[torch.nn.Module]] = torch.nn.Module
+    enable_tuple_broaden = False  # MindSpore's own; it asks for this in each call of a graph
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         start_on(devices.target())  # which seeds PyTorch as MindSpore was seeded
@@ -107,7 +108,7 @@ class Layer(ModuleCell, Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         module = self.__dict__["program"].function if "program" in self.__dict__ else None
-        if module is None:
+        if module is None or is_own(self, name, value):
             super().__setattr__(name, value)
         elif name in module._parameters:
             self._tie(name, value)

@@ -72,6 +72,11 @@ class State:
             for _, owner, key, buffer in _persistent_buffers(module)
         ]
 
+    @property
+    def has_buffers(self) -> bool:
+        """Whether the modules may put other tensors in the place of some."""
+        return bool(self._buffers)
+
     def follow(self) -> None:
         """Share the tensors that the modules have put in the place of others."""
         if not self._buffers:

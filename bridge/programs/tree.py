@@ -162,13 +162,30 @@ def is_of_torch(value: Any) -> bool:
     return type(value) is torch.Tensor or (type(value) is tuple and _are_tensors(value, []))
 
 
+def are_tensors(args: tuple[Any, ...]) -> bool:
+    """Whether positional arguments are MindSpore's tensors."""
+    return _TENSORS.issuperset(map(type, args))
+
+
 def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree | _TensorArguments | _PlainArguments:
     """The positional and keyword arguments of a call with MindSpore's tensors."""
-    if not kwargs and _TENSORS.issuperset(map(type, args)):
+    if not kwargs and are_tensors(args):
         return _TensorArguments(args)
     if _PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values())):
         return _PlainArguments(args, kwargs)
     return Tree((args, kwargs), ms.Tensor, to_torch_leaf)
+
+
+def calling(function: Callable[..., Any], given: Tree | _TensorArguments | _PlainArguments) -> Callable[..., Any]:
+    """What calls a function with these arguments, and is given the tensors in the place of theirs."""
+    if isinstance(given, _TensorArguments):
+        return function
+
+    def called(*tensors: Any) -> Any:
+        args, kwargs = given.with_tensors([*tensors])
+        return function(*args, **kwargs)
+
+    return called
 
 
 def _to_mindspore(leaf: Any) -> Any:
