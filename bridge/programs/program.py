@@ -81,7 +81,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         if not self._is_plain or self.precision is not None or not self._calls.runs_plainly():
             run, has_hooks = self._run, self._is_recorded_with_hooks()
         tensors: Sequence[ms.Tensor] = args
-        if kwargs or not tree.are_tensors(args):
+        if kwargs or not tree.TENSORS.issuperset(map(type, args)):
             given = tree.arguments(args, kwargs)
             run, tensors = tree.calling(run, given), given.tensors
         with one_at_a_time:

@@ -16,8 +16,8 @@ from bridge import _mindspore
 from bridge.op import dtypes
 
 # What needs no look inside. PyTorch takes nested values apart in ten microseconds, and leaves a cycle of garbage.
-_TENSORS = frozenset((ms.Tensor, _mindspore.ParameterTensor))
-_PLAIN = _TENSORS.union((int, float, bool, str, type(None)))
+TENSORS = frozenset((ms.Tensor, _mindspore.ParameterTensor))
+_PLAIN = TENSORS.union((int, float, bool, str, type(None)))
 
 
 class Tree:
@@ -162,14 +162,9 @@ def is_of_torch(value: Any) -> bool:
     return type(value) is torch.Tensor or (type(value) is tuple and _are_tensors(value, []))
 
 
-def are_tensors(args: tuple[Any, ...]) -> bool:
-    """Whether positional arguments are MindSpore's tensors."""
-    return _TENSORS.issuperset(map(type, args))
-
-
 def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree | _TensorArguments | _PlainArguments:
     """The positional and keyword arguments of a call with MindSpore's tensors."""
-    if not kwargs and are_tensors(args):
+    if not kwargs and TENSORS.issuperset(map(type, args)):
         return _TensorArguments(args)
     if _PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values())):
         return _PlainArguments(args, kwargs)

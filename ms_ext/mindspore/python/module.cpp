@@ -388,6 +388,7 @@ class Module {
     TORCH(ms_ext_is_torch);
     Call call;
     for (const py::handle tensor : tensors) call.inputs.push_back(tensor_of(tensor));
+    call.shared.reserve(shared_.size());
     for (const Shared &shared : shared_) call.shared.push_back(shared.tensor());
     const auto place = place_of(call, gpu);
     for (size_t i = 0; i < shared_.size(); ++i) shared_[i].follow(call.shared[i], gpu);
@@ -398,10 +399,11 @@ class Module {
       const Recording recording(call.records);
       value = called(run, call.views);
     }
+    note_writes(call);
     const uint32_t stream_id = Place::stream_id_of(place);
     if (ms_ext_is_torch(value.ptr())) {
       const TensorPtr own = from_torch(value, stream_id);
-      finish(call, {value}, {own}, gpu, has_hooks);
+      if (call.records) record(call, {value}, {own}, gpu, has_hooks);
       return py::cast(ms::Tensor(own));
     }
     const py::object parts = take_apart_(value);
@@ -412,7 +414,7 @@ class Module {
       own.push_back(from_torch(result, stream_id));
       given.append(py::cast(ms::Tensor(own.back())));
     }
-    finish(call, results, own, gpu, has_hooks);
+    if (call.records) record(call, results, own, gpu, has_hooks);
     return parts.attr("with_tensors")(given);
   }
 
@@ -456,23 +458,26 @@ class Module {
     }
   }
 
-  // Records the call, and tells MindSpore which inputs the module wrote to.
-  void finish(const Call &call, const Objects &results, const TensorPtrList &own, int gpu, bool has_hooks) const {
+  // Tells MindSpore which inputs the module wrote to.
+  static void note_writes(const Call &call) {
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      if (version(call.views[i]) != 0) call.inputs[i]->BumpVersion();
+    }
+  }
+
+  void record(const Call &call, const Objects &results, const TensorPtrList &own, int gpu, bool has_hooks) const {
     TensorPtrList recorded, outputs, written;
     Objects leaves, roots;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
-      const bool is_written = version(call.views[i]) != 0;
-      if (is_written) call.inputs[i]->BumpVersion();
       if (call.leaves[i]) {
         recorded.push_back(call.inputs[i]);
         leaves.push_back(call.leaves[i]);
       }
-      if (!is_written || !requires_grad(call.views[i])) continue;
+      if (version(call.views[i]) == 0 || !requires_grad(call.views[i])) continue;
       written.push_back(call.inputs[i]);
       outputs.push_back(call.inputs[i]);
       roots.push_back(call.views[i]);
     }
-    if (!call.records) return;
     for (size_t i = 0; i < shared_.size(); ++i) {
       if (!shared_[i].requires_grad()) continue;
       recorded.push_back(call.shared[i]);
