@@ -70,15 +70,14 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         if any(sets_attribute(module, leaves.NAME) for module in self._modules):
             self._replacements.append(leaves.REPLACEMENT)
         self._differentiates = any(map(differentiates, self._modules))
-        self._is_plain = not self._differentiates and not self.state.has_buffers
         self.weights = ms.ParameterTuple(list(self.state.parameters.values()))
         self.graph = GraphProgram(function, self.name, self.state, self._autocast, is_differentiable)
         if self._gpu >= 0:  # a graph goes on with the memory that its Parameters have when it is compiled
             self.follow()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        run, has_hooks = self.function, False
-        if not self._is_plain or self.precision is not None or not self._calls.runs_plainly():
+        run, has_hooks = self._followed if self.state.has_buffers else self.function, False
+        if self._differentiates or self.precision is not None or not self._calls.runs_plainly():
             run, has_hooks = self._run, self._is_recorded_with_hooks()
         tensors: Sequence[ms.Tensor] = args
         if kwargs or not tree.TENSORS.issuperset(map(type, args)):
@@ -91,8 +90,14 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
                 _mindspore.stop_recording()
                 raise
 
+    def _followed(self, *args: Any, **kwargs: Any) -> Any:
+        """The function on PyTorch's tensors, where MindSpore neither records nor casts."""
+        found = self.function(*args, **kwargs)
+        self.state.follow()
+        return found
+
     def _run(self, *args: Any, **kwargs: Any) -> Any:
-        """The function on PyTorch's tensors, as PyNative mode calls it."""
+        """The function on PyTorch's tensors, whatever MindSpore asks for."""
         if torch.is_grad_enabled():
             with replaced(self._replacements):
                 found = self.on_torch(*args, **kwargs)
