@@ -20,7 +20,7 @@ from bridge.nn.in_place import returning_new_tensors
 from bridge.nn.module import Module, is_own
 from bridge.op import devices
 from bridge.primitive.graph_calls import graph_call
-from bridge.primitive.tensors import from_torch, torch_view
+from bridge.primitive.tensors import from_torch, torch_view, wait_for_pytorch
 from bridge.programs import tree
 from bridge.programs.cell import ModuleCell
 from bridge.programs.constructor import to_torch, without_device
@@ -78,7 +78,8 @@ class Layer(ModuleCell, Module):
         if name == "forward" or hasattr(torch.nn.Module, name) or not hasattr(type(module), name):
             return _MISSING
         self.program.follow()  # a method may read and write the parameters
-        return self._given(getattr(module, name))
+        method = getattr(module, name)
+        return _then_wait(method) if callable(method) and devices.target() == "GPU" else self._given(method)
 
     def _given(self, value: Any) -> Any:
         """What the module has, for MindSpore."""
@@ -264,6 +265,18 @@ def _as_in_module(name: str) -> Callable[..., Any]:
         if name == "__iter__":
             return map(self._given, found)
         return self._given(found)
+
+    return called
+
+
+def _then_wait(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of PyTorch's that may write to parameters, on a stream of PyTorch's."""
+
+    @functools.wraps(method)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        found = method(*args, **kwargs)
+        wait_for_pytorch()
+        return found
 
     return called
 

@@ -137,6 +137,8 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         """Have the module's parameters and buffers be what MindSpore's are now, without a call."""
         with one_at_a_time:
             self._calls(tuple, [], self._gpu, False)
+        if self._gpu >= 0:
+            _mindspore.wait()  # for copies on MindSpore's stream: whoever reads or writes now is on PyTorch's
 
     def _autocast(self) -> Any:
         """What runs the module in the dtype that MindSpore asks for."""
