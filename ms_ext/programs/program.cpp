@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "ms_ext.h"
-#include "programs/recycling.h"
+#include "programs/pool.h"
 
 namespace ms_ext {
 namespace {
@@ -147,7 +147,7 @@ void Program::run_step(const Step &step, std::vector<at::Tensor> &registers, Cal
   stack.reserve(step.arguments.size());
   for (const Boxed &argument : step.arguments) stack.push_back(argument.fill(registers, c.device()));
   std::vector<at::Tensor> results;
-  if (step.donated.empty()) {
+  if (step.donated.empty() || Pool::current() != nullptr) {
     step.op.callBoxed(stack);
     results = results_of(stack);
   } else {
@@ -191,11 +191,20 @@ Shapes Program::shapes() const {
   return shapes;
 }
 
+// Results that bring their memory.
+void Program::give(const Pool &pool, std::vector<at::Tensor> &results, Call &c) {
+  c.check(results);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i].numel() == 0 || c.out(i).const_data_ptr() != nullptr) continue;
+    pool.give(i, std::move(results[i]));
+    results[i] = c.out(i);
+  }
+}
+
 void Program::run(Call &c) const {
-  const Recycling recycling;
+  const Pool *const pool = Pool::current();
   std::vector<at::Tensor> registers(registers_);
-  const auto inputs = c.inputs();
-  std::copy(inputs.begin(), inputs.end(), registers.begin());
+  for (size_t i = 0; i < inputs_; ++i) registers[i] = pool == nullptr ? c.inputs()[i] : pool->input(i, c.inputs()[i]);
   for (size_t i = 0; i < constants_.size(); ++i) registers[inputs_ + i] = constants_[i].on(c.device());
   for (const Step &step : steps_) run_step(step, registers, c);
   std::vector<at::Tensor> results;
@@ -206,6 +215,7 @@ void Program::run(Call &c) const {
     if (results.back().dim() == 0) results.back() = results.back().unsqueeze(0);  // as MindSpore has it
   }
   registers.clear();
+  if (pool != nullptr) give(*pool, results, c);
   c.place(std::move(results));
 }
 

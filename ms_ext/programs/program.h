@@ -9,6 +9,7 @@
 
 #include "boxed.h"
 #include "donation.h"
+#include "programs/pool.h"
 #include "shim.h"
 
 namespace ms_ext {
@@ -57,6 +58,7 @@ class Program {
 
   static std::vector<at::Tensor> results_of(c10::ArrayRef<c10::IValue> stack);
   void run_step(const Step &step, std::vector<at::Tensor> &registers, Call &c) const;
+  static void give(const Pool &pool, std::vector<at::Tensor> &results, Call &c);
   static at::Tensor memory_of(const Output &output, const std::vector<at::Tensor> &registers, const at::Tensor &like);
 
   size_t inputs_ = 0;
