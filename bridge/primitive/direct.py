@@ -88,6 +88,12 @@ def module(name: str) -> Any:
     return _module().Module(name)
 
 
+def in_pool() -> Any:
+    """A context in which large tensors that PyTorch makes on this thread and the CPU lie in the memory that MindSpore
+    keeps for its own, so that they leave no gaps in the C library's."""
+    return _module().InPool()
+
+
 def has_mixed_precision() -> bool:
     """Whether a cell that runs now asks for `Cell.to_float` or `mindspore.amp`."""
     return is_built() and bool(_module().has_mixed_precision())

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from bridge.op import devices
+from bridge.primitive import direct
 from bridge.programs import ctc_loss
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes, registers, results_of
 from bridge.programs.draws import Draws
@@ -203,7 +204,8 @@ class Tape(TorchDispatchMode):
         """What the kernel gives, without its data."""
 
         on_gpu = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-        with no_modes(), torch.enable_grad(), torch.random.fork_rng(on_gpu):  # what grad mode is when a program runs
+        with no_modes(), torch.enable_grad(), torch.random.fork_rng(on_gpu), direct.in_pool():
+            # Grad mode is what it is when a program runs.
             args, kwargs = tree_map_only(torch.Tensor, zeros_like, (args, kwargs))
             results = func(*args, **kwargs)
         return tree_map_only(torch.Tensor, lambda result: self.fake_mode.from_tensor(result), results)

@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
+import mindspore as ms
 import torch
+
+from bridge import _mindspore
+from bridge.primitive.tensors import torch_view
 
 _TORCH = f"{pathlib.Path(torch.__file__).parent}/"
 # Values of these types in a function's module are written down; its source files stand for the others.
@@ -38,6 +42,7 @@ def write_down(function: Callable[..., Any], state: Sequence[torch.Tensor]) -> W
     Args:
         state: tensors whose data does not matter.
     """
+    _mindspore.wait()
     to = io.BytesIO()
     pickler = _Pickler(to, {id(tensor): i for i, tensor in enumerate(state)})
     try:
@@ -48,7 +53,7 @@ def write_down(function: Callable[..., Any], state: Sequence[torch.Tensor]) -> W
 
 
 class _Pickler(pickle.Pickler):
-    """Writes tensors as their shapes and digests, and functions as their code."""
+    """Writes tensors of both frameworks as their shapes and digests, and functions as their code."""
 
     def __init__(self, to: io.BytesIO, state: dict[int, int]) -> None:
         super().__init__(to, protocol=4)
@@ -56,20 +61,28 @@ class _Pickler(pickle.Pickler):
         self.tensors: set[int] = set()
 
     def persistent_id(self, value: Any) -> Any:
+        if isinstance(value, ms.Tensor):
+            named = type(value).__name__, getattr(value, "name", None), getattr(value, "requires_grad", None)
+            return repr((named, tuple(value.shape), str(value.dtype), _digest(torch_view(value))))
         if not isinstance(value, torch.Tensor):
             return None
         self.tensors.add(id(value))
         spec = (type(value).__name__, tuple(value.shape), str(value.dtype), value.requires_grad, str(value.device))
         if id(value) in self._state:
             return repr((spec, self._state[id(value)]))
-        data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        return repr((spec, hashlib.sha256(data.tobytes()).hexdigest()))
+        return repr((spec, _digest(value)))
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, FunctionType) and not _is_importable(value):
             # As an object's state, because a function may see itself.
             return _Function, (value.__module__, value.__qualname__), _parts(value)
         return NotImplemented
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    """That of its data."""
+    data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return hashlib.sha256(data).hexdigest()
 
 
 class _Function:

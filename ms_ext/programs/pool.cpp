@@ -13,9 +13,6 @@
 namespace ms_ext {
 namespace {
 
-// The C library keeps smaller pieces itself, and faster.
-constexpr size_t kSmallest = 16384;
-
 thread_local const Pool *pool = nullptr;
 
 // What tensors have of the pool. Such a tensor may outlive its program, and be freed on any thread.
@@ -60,7 +57,7 @@ Pool::~Pool() { pool = outer_; }
 const Pool *Pool::current() { return pool; }
 
 c10::DataPtr Pool::allocate(size_t size) const {
-  if (size < kSmallest) return {};
+  if (size < kSmallestInPool) return {};
   void *const data = memory_.allocate(size);
   TORCH_CHECK(data != nullptr, "out of memory: MindSpore cannot allocate ", size, " bytes");
   return use(data);
@@ -73,7 +70,7 @@ bool Pool::release(void *data) {
 }
 
 at::Tensor Pool::input(size_t position, const at::Tensor &view) const {
-  void *const data = view.nbytes() < kSmallest ? nullptr : memory_.take_input(memory_.launch, position);
+  void *const data = view.nbytes() < kSmallestInPool ? nullptr : memory_.take_input(memory_.launch, position);
   if (data == nullptr) return view;
   const auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), view.nbytes(),
                                                              use(data), c10::GetCPUAllocator(), true);
@@ -92,3 +89,7 @@ void Pool::give(size_t output, at::Tensor result) const {
 }
 
 }  // namespace ms_ext
+
+extern "C" void *ms_ext_enter_pool(const ms_ext::PoolMemory *memory) { return new ms_ext::Pool(*memory); }
+
+extern "C" void ms_ext_leave_pool(void *pool) { delete static_cast<ms_ext::Pool *>(pool); }

@@ -1,11 +1,13 @@
-// Graph mode's kernel of a program on the CPU: it frees inputs as the program has used them, and gives outputs their
-// memory as the program makes them. MindSpore's kernel for a Custom primitive has all of both from before the launch to
-// its end.
+// Graph mode's kernel of a program on the CPU. MindSpore's own for a Custom primitive keeps all inputs, and has memory
+// for all outputs, from before the launch to its end. This one lets the program free an input after its last use, and
+// takes for an output the memory that the program brings.
+#include "mindspore/python/program_kernel.h"
+
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "include/runtime/hardware_abstract/device_context/device_context.h"
@@ -13,66 +15,104 @@
 #include "include/runtime/hardware_abstract/kernel_base/ms_factory.h"
 #include "kernel/cpu/cpu_kernel.h"
 #include "mindspore/aot_extra_layout.h"
+#include "mindspore/python/dtype.h"
 #include "mindspore/python/memory.h"
 #include "programs/pool_memory.h"
 
 namespace {
 
-using mindspore::kernel::KernelTensor;
-using ProgramTensors = std::vector<KernelTensor *>;
-using InitProgram = int(int *ndims, int64_t **shapes, const char **dtypes, void *extra);
+using ms_ext::pynative::function_of;
+using Tensors = std::vector<mindspore::kernel::KernelTensor *>;
 
-const mindspore::device::DeviceResManager &cpu() {
-  static const auto *device =
+const mindspore::device::DeviceResManager &host() {
+  static const auto *const manager =
       mindspore::device::DeviceContextManager::GetInstance()
           .GetOrCreateDeviceContext(mindspore::device::DeviceContextKey{mindspore::device::DeviceType::kCPU, 0})
           ->device_res_manager_.get();
-  return *device;
+  return *manager;
 }
 
-// Whether MindSpore frees a tensor's memory after this launch, and has it only there.
-bool ends_here(const KernelTensor &tensor) {
+void *allocate(size_t size) { return host().AllocateMemory(size); }
+
+void release(void *data) { host().FreeMemory(data); }
+
+// Whether memory is the pool's, and no other tensor has it.
+bool is_own(const mindspore::kernel::KernelTensor &tensor) {
   const auto &pointer = tensor.device_pointer();
-  return tensor.new_ref_count() == 1 && !tensor.is_ptr_persisted() && pointer.use_count() == 1 &&
-         pointer->from_mem_pool() && pointer->allocator() == nullptr;
+  return pointer->from_mem_pool() && pointer->allocator() == nullptr && pointer.use_count() == 1 &&
+         !tensor.is_ptr_persisted();
 }
+
+// The tensors of one launch.
+class Launch {
+ public:
+  Launch(const Tensors &inputs, const Tensors &outputs) : inputs_(inputs), outputs_(outputs) {
+    for (auto *output : outputs) {
+      if (output->size() >= ms_ext::kSmallestInPool && is_own(*output)) host().FreeMemory(output->device_address().get());
+    }
+  }
+
+  // After an error, outputs have memory as MindSpore left it.
+  ~Launch() {
+    for (auto *output : outputs_) {
+      if (output->device_ptr() == nullptr) host().AllocateMemory(output->device_address().get());
+    }
+  }
+
+  Launch(const Launch &) = delete;
+  Launch &operator=(const Launch &) = delete;
+
+  ms_ext::PoolMemory memory() { return {allocate, release, this, take_input, give_output}; }
+
+ private:
+  // MindSpore counts who needs a tensor from now on, this launch included.
+  static void *take_input(void *launch, size_t position) {
+    const Tensors &inputs = static_cast<Launch *>(launch)->inputs_;
+    auto *const input = inputs.at(position);
+    if (input->new_ref_count() != 1 || !is_own(*input) || std::count(inputs.begin(), inputs.end(), input) > 1) {
+      return nullptr;
+    }
+    void *const data = input->device_ptr();
+    input->device_address()->set_ptr(nullptr);
+    return data;
+  }
+
+  static void give_output(void *launch, size_t position, void *data) {
+    const auto &address = static_cast<Launch *>(launch)->outputs_.at(position)->device_address();
+    address->set_ptr(data);
+    address->set_from_mem_pool(true);
+  }
+
+  const Tensors &inputs_;
+  const Tensors &outputs_;
+};
 
 class ProgramKernel final : public mindspore::kernel::NativeCpuKernelMod {
  public:
-  bool Init(const ProgramTensors &, const ProgramTensors &) override {
-    static auto *const init = ms_ext::pynative::function_of<InitProgram>("libaten_cpu.so", "aten_programInit");
+  bool Init(const Tensors &, const Tensors &) override {
+    static auto *const init = function_of<ms_ext::InitProgram>("libaten_cpu.so", "aten_programInit");
     extra_ = std::make_unique<ms_ext::Extra>(attribute("aten_op"), attribute("aten_args"));
     init(nullptr, nullptr, nullptr, extra_.get());
     return true;
   }
 
-  bool Launch(const ProgramTensors &inputs, const ProgramTensors &, const ProgramTensors &outputs) override {
-    static auto *const launch =
-        ms_ext::pynative::function_of<std::remove_pointer_t<ms_ext::LaunchProgram>>("libaten_cpu.so", "ms_ext_launch_program");
-    OneLaunch tensors{inputs, outputs};
-    if (getenv("MEMDBG")) {
-      std::map<std::string,int> n;
-      for (auto*t: inputs) n[std::to_string(t->new_ref_count()) + " " + std::to_string(t->ref_count())+" pool "+std::to_string(t->device_pointer()->from_mem_pool())+" uses "+std::to_string(t->device_pointer().use_count())+" pers "+std::to_string(t->is_ptr_persisted())]++;
-      for (auto*t: outputs) n["out "+std::to_string(t->new_ref_count()) + " " + std::to_string(t->ref_count())+" pool "+std::to_string(t->device_pointer()->from_mem_pool())+" uses "+std::to_string(t->device_pointer().use_count())+" pers "+std::to_string(t->is_ptr_persisted())]++;
-      fprintf(stderr, "== %s\n", attribute("aten_op").c_str());
-      for (auto&[k,v]: n) fprintf(stderr, "   %s: %d\n", k.c_str(), v);
-    }
+  bool Launch(const Tensors &inputs, const Tensors &, const Tensors &outputs) override {
+    static auto *const launch = function_of<ms_ext::LaunchProgram>("libaten_cpu.so", "ms_ext_launch_program");
+    ::Launch tensors(inputs, outputs);
     std::vector<void *> params;
     std::vector<int> ndims;
     std::vector<int64_t *> shapes;
-    std::vector<std::string> names;
     std::vector<const char *> dtypes;
-    for (const ProgramTensors *of : {&inputs, &outputs}) {
-      for (const KernelTensor *tensor : *of) {
+    for (const Tensors *of : {&inputs, &outputs}) {
+      for (const auto *tensor : *of) {
         const mindspore::ShapeVector &shape = tensor->GetShapeVector();
         params.push_back(tensor->device_ptr());
         ndims.push_back(static_cast<int>(shape.size()));
         shapes.push_back(const_cast<int64_t *>(shape.data()));
-        names.push_back(mindspore::TypeIdToString(tensor->dtype_id(), true));
+        dtypes.push_back(ms_ext::find(tensor->dtype_id())->name);
       }
     }
-    for (const std::string &name : names) dtypes.push_back(name.c_str());
-    const ms_ext::PoolMemory memory{allocate, release, &tensors, OneLaunch::take_input, OneLaunch::give_output};
+    const ms_ext::PoolMemory memory = tensors.memory();
     launch(static_cast<int>(params.size()), params.data(), ndims.data(), shapes.data(), dtypes.data(), extra_.get(),
            &memory);
     return true;
@@ -81,42 +121,6 @@ class ProgramKernel final : public mindspore::kernel::NativeCpuKernelMod {
   std::vector<mindspore::kernel::KernelAttr> GetOpSupport() override { return {}; }
 
  private:
-  static void *allocate(size_t size) { return cpu().AllocateMemory(size); }
-  static void release(void *data) { cpu().FreeMemory(data); }
-
-  struct OneLaunch {
-    OneLaunch(const ProgramTensors &inputs, const ProgramTensors &outputs) : inputs(inputs), outputs(outputs) {
-      for (KernelTensor *output : outputs) {
-        if (output->size() < 16384 || output->is_ptr_persisted() || !output->device_pointer()->from_mem_pool()) continue;
-        cpu().FreeMemory(output->device_address().get());
-      }
-    }
-    // After an error, MindSpore finds outputs that it can free.
-    ~OneLaunch() {
-      for (KernelTensor *output : outputs) {
-        if (output->device_ptr() == nullptr) cpu().AllocateMemory(output->device_address().get());
-      }
-    }
-
-    static void *take_input(void *launch, size_t input) {
-      const auto &inputs = static_cast<OneLaunch *>(launch)->inputs;
-      KernelTensor *const tensor = inputs.at(input);
-      if (!ends_here(*tensor) || std::count(inputs.begin(), inputs.end(), tensor) > 1) return nullptr;
-      void *const data = tensor->device_ptr();
-      tensor->device_address()->set_ptr(nullptr);
-      return data;
-    }
-
-    static void give_output(void *launch, size_t output, void *data) {
-      const auto &address = static_cast<OneLaunch *>(launch)->outputs.at(output)->device_address();
-      address->set_ptr(data);
-      address->set_from_mem_pool(true);
-    }
-
-    const ProgramTensors &inputs;
-    const ProgramTensors &outputs;
-  };
-
   std::string attribute(const char *name) const { return mindspore::GetValue<std::string>(primitive_->GetAttr(name)); }
 
   std::unique_ptr<ms_ext::Extra> extra_;
@@ -126,4 +130,29 @@ const mindspore::kernel::KernelRegistrar<mindspore::kernel::NativeCpuKernelMod> 
   return std::make_shared<ProgramKernel>();
 });
 
+// While Python is in it, large tensors that PyTorch makes on this thread lie in MindSpore's pool.
+class InPool {
+ public:
+  void enter() {
+    static const ms_ext::PoolMemory memory{allocate, release, nullptr, nullptr, nullptr};
+    static auto *const enter = function_of<void *(const ms_ext::PoolMemory *)>("libms_ext.so", "ms_ext_enter_pool");
+    pool_ = enter(&memory);
+  }
+
+  void exit(const py::args &) {
+    static auto *const leave = function_of<void(void *)>("libms_ext.so", "ms_ext_leave_pool");
+    leave(std::exchange(pool_, nullptr));
+  }
+
+ private:
+  void *pool_ = nullptr;
+};
+
 }  // namespace
+
+void define_in_pool(py::module &module) {
+  py::class_<InPool>(module, "InPool")
+      .def(py::init<>())
+      .def("__enter__", &InPool::enter)
+      .def("__exit__", &InPool::exit);
+}
