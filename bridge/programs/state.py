@@ -12,7 +12,6 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from bridge import _mindspore
-from bridge.op import dtypes
 from bridge.primitive.tensors import torch_view
 from bridge.programs.calls import Refusal
 

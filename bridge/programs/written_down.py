@@ -82,7 +82,7 @@ class _Pickler(pickle.Pickler):
 def _digest(tensor: torch.Tensor) -> str:
     """That of its data."""
     data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return hashlib.sha256(data).hexdigest()
+    return hashlib.sha256(data.data).hexdigest()
 
 
 class _Function:

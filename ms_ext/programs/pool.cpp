@@ -1,6 +1,7 @@
 #include "programs/pool.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
 
@@ -78,13 +79,15 @@ at::Tensor Pool::input(size_t position, const at::Tensor &view) const {
 }
 
 void Pool::give(size_t output, at::Tensor result) const {
-  if (!owns_memory(result)) {
-    at::Tensor copy = at::empty(result.sizes(), result.options());
-    copy.copy_(result);
-    result = std::move(copy);
+  void *data;
+  if (owns_memory(result)) {
+    data = result.storage().mutable_data_ptr().release_context();
+    forget(data);
+  } else {
+    data = memory_.allocate(result.nbytes());
+    TORCH_CHECK(data != nullptr, "out of memory: MindSpore cannot allocate ", result.nbytes(), " bytes");
+    at::from_blob(data, result.sizes(), result.options()).copy_(result);
   }
-  void *const data = result.storage().mutable_data_ptr().release_context();
-  forget(data);
   memory_.give_output(memory_.launch, output, data);
 }
 

@@ -1,8 +1,8 @@
 // On the CPU, a program's tensors lie in the memory that MindSpore's pool keeps for its own.
 //
 // A kernel of MindSpore's is given memory for all of its results before it runs, and has all of its inputs until it
-// ends. A program has hundreds of both. So a result's memory is what PyTorch allocated for it, an input that nobody else
-// needs is freed after its last use, and what is freed serves the next tensor of either framework.
+// ends. A program has hundreds of both. So a result's memory is what PyTorch allocated for it, an input that nobody
+// else needs is freed after its last use, and what is freed serves the next tensor of either framework.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -47,8 +47,10 @@ bool is_own(const mindspore::kernel::KernelTensor &tensor) {
 class Launch {
  public:
   Launch(const Tensors &inputs, const Tensors &outputs) : inputs_(inputs), outputs_(outputs) {
+    const auto is_large = [](const auto *output) { return output->size() >= ms_ext::kSmallestInPool; };
+    if (std::none_of(outputs.begin(), outputs.end(), is_large)) return;
     for (auto *output : outputs) {
-      if (output->size() >= ms_ext::kSmallestInPool && is_own(*output)) host().FreeMemory(output->device_address().get());
+      if (is_own(*output)) host().FreeMemory(output->device_address().get());
     }
   }
 
