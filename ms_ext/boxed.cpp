@@ -127,6 +127,8 @@ c10::IValue Boxed::fill(at::ArrayRef<at::Tensor> inputs, c10::Device device) con
       for (const auto &tensor : tensors) list.push_back(fill_one(tensor, false, inputs));
       return list;
     }
+    case Boxed::kNumber:
+      return fill_one(tensors[0], false, inputs)->item<double>();
     default:
       return value;
   }

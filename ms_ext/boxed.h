@@ -14,9 +14,9 @@ namespace ms_ext {
 // "ns::name" or "ns::name.overload". Throws if nobody has registered it.
 c10::OperatorHandle find_operator(const std::string &name);
 
-// One argument of a boxed call: a value, or the tensors that are filled in at launch.
+// One argument of a boxed call: a value, or the tensors that are filled in at launch, or the number in one of them.
 struct Boxed {
-  enum { kValue, kDevice, kTensor, kTensors, kOptionalTensors } kind = kValue;
+  enum { kValue, kDevice, kTensor, kTensors, kOptionalTensors, kNumber } kind = kValue;
   c10::IValue value;
   std::vector<std::optional<Tensor>> tensors;
   bool is_optional = false;  // else None is the undefined tensor

@@ -54,6 +54,11 @@ class Call {
   at::Tensor &out(size_t i) { return tensors_[inputs_ + i]; }
   at::ArrayRef<at::Tensor> outs() const { return at::ArrayRef<at::Tensor>(tensors_).slice(inputs_); }
 
+  // All of them: the inputs, and then the outputs.
+  size_t size() const { return tensors_.size(); }
+  const at::Tensor &at(size_t i) const { return tensors_[i]; }
+  at::Tensor &at(size_t i) { return tensors_[i]; }
+
   // Runs a functional call, and brings its results to the outputs. An undefined result has no output.
   template <typename Function>
   void store(Function &&function) {

@@ -146,6 +146,30 @@ def test_layers_of_both_kinds_train_together(mode: int) -> None:
     assert_equal(net(ms.Tensor(data(2, 3, 5, 5))), module.eval()(on_device(data(2, 3, 5, 5))))
 
 
+@pytest.mark.parametrize("kind", ["cell", "layer"])
+def test_batch_norm_that_averages_over_all_batches(kind: str, context_mode: str) -> None:
+    """With `momentum=None` it is a number that only the run knows: one divided by the number of batches."""
+    module = torch.nn.BatchNorm2d(4, momentum=None).to(torch_device())
+    net = tnn.BatchNorm2d(4, momentum=None) if kind == "layer" else bridge.cell(copy.deepcopy(module))
+    net.set_train()
+
+    def loss(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return ms.ops.square(net(x)).sum()
+
+    value_and_grad = ms.value_and_grad(loss, 0, net.trainable_params())
+    for step in range(3):
+        x = on_device(data(3, 4, 5, 5, seed=step), requires_grad=True)
+        expected = torch.autograd.grad(module(x).square().sum(), [x, *module.parameters()])
+        _, (of_input, of_weights) = value_and_grad(ms.Tensor(data(3, 4, 5, 5, seed=step)))
+        for own, gradient in zip([of_input, *of_weights], expected, strict=True):
+            assert_equal(own, gradient)
+        buffers = [parameter for parameter in net.get_parameters() if not parameter.requires_grad]
+        for own, buffer in zip(buffers, module.buffers(), strict=True):
+            assert_equal(own, buffer)
+    net.set_train(False)
+    assert_equal(net(ms.Tensor(data(2, 4, 5, 5))), module.eval()(on_device(data(2, 4, 5, 5))))
+
+
 def test_state_dict_there_and_back(tmp_path: Any) -> None:
     module, net = TorchBlock(), Block()
     torch.save(module.state_dict(), tmp_path / "saved.pt")
@@ -226,6 +250,35 @@ def test_lists_in_lists_have_names_of_their_own() -> None:
 
     names = [parameter.name for parameter in Nested().trainable_params()]
     assert names == ["down.0.0.weight", "down.0.0.bias", "up.0.0.weight", "up.0.0.bias"]
+
+
+class SometimesNormalized(tnn.Module):
+    """x-transformers has None in its lists for the layers that an option leaves out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = tnn.ModuleList([None, tnn.Linear(3, 3), None])
+        self.parts.extend([None, tnn.LayerNorm(3)])
+        self.parts.insert(1, None)
+        self.parts[0] = tnn.Tanh()
+        del self.parts[3]
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        for part in self.parts:
+            x = x + 1.0 if part is None else part(x)
+        return x
+
+
+def test_a_list_may_have_none_in_it(context_mode: str) -> None:
+    net = seeded(SometimesNormalized)
+    assert [part is None for part in net.parts] == [False, True, False, True, False]
+    assert list(net.state_dict()) == ["parts.2.weight", "parts.2.bias", "parts.4.weight", "parts.4.bias"]
+    assert [parameter.name for parameter in net.trainable_params()] == list(net.state_dict())
+    linear, norm = seeded(lambda: torch.nn.Linear(3, 3)).to(torch_device()), torch.nn.LayerNorm(3).to(torch_device())
+    net.set_grad()
+    assert_equal(net(ms.Tensor(data(2, 3))), norm(linear(torch.tanh(on_device(data(2, 3))) + 1.0) + 1.0))
+    with pytest.raises(TypeError, match="not PyTorch's module ReLU"):
+        net.parts.append(torch.nn.ReLU())
 
 
 def test_apply_goes_from_the_inside_out() -> None:
@@ -438,7 +491,7 @@ def test_a_cast_is_pytorchs(cast: Callable[[Any], Any]) -> None:
     own, reference = cast(seeded(lambda: made(tnn))), seeded(lambda: made(torch.nn)).to(torch_device()).double()
     for result in in_modes(own, x):
         assert_equal(result, reference(on_device(x)))
-    assert all(own.state_dict()[name].equal(value.cpu()) for name, value in reference.state_dict().items())
+    assert all(own.state_dict()[name].cpu().equal(value.cpu()) for name, value in reference.state_dict().items())
 
 
 def test_dtypes_and_devices_are_mindspores() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import bridge
+from bridge import aten
 from bridge.op import devices
 from bridge.primitive.tensors import from_torch
 from bridge.programs import store
@@ -159,11 +162,6 @@ def _kept() -> int:
 FOUND = torch.ones(3, device=devices.torch_name(devices.target()))
 
 
-class HasFound:
-    def get(self) -> torch.Tensor:
-        return FOUND
-
-
 def test_what_is_kept_follows_from_all_that_a_function_sees() -> None:
     def scaled(factor: Any) -> Callable[..., Any]:
         return lambda x: x * factor
@@ -179,11 +177,52 @@ def test_what_is_kept_follows_from_all_that_a_function_sees() -> None:
 @graph_only
 def test_a_function_is_kept_if_all_of_its_tensors_are_known(context_mode: str) -> None:
     x = from_torch(numbers(3))
-    hidden = HasFound()
+    found: Any = sys.modules[__name__]
     assert equal(Calls(Program(lambda x: x + FOUND))(x), numbers(3) + 1)
     assert _kept() == 1
-    assert equal(Calls(Program(lambda x: x - hidden.get()))(x), numbers(3) - 1)
+    assert equal(Calls(Program(lambda x: x - found.FOUND))(x), numbers(3) - 1)
     assert _kept() == 1  # nobody could tell that the tensor is another in the next process
+
+
+SCALE = 2.0
+
+
+class Scales(ms.nn.Cell):
+    """A Cell that calls the bridge, with a module inside, an option and a Parameter."""
+
+    def __init__(self, drop: float = 0.5, bias: float = 1.0) -> None:
+        super().__init__()
+        self.part: Any = bridge.cell(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(drop)))
+        self.weight, self.bias = ms.Parameter(ms.Tensor([1.0, 2.0, 3.0]), name="weight"), bias
+
+    def construct(self, x):
+        return aten.add(aten.mul(self.part(x), self.weight), SCALE * self.bias)
+
+
+@graph_only
+def test_own_code_is_kept_for_the_next_process(context_mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Cell or function that is made anew has the plan of one that does the same, and of no other."""
+    x = from_torch(torch.ones(1, 3))
+
+    def kept_after(net: Any, is_fused: bool = False) -> int:
+        own = bridge.fuse(net) if is_fused else bridge.value_and_grad(lambda x: net(x) * 2, None, net.weight)
+
+        def call(x):
+            return own(x)
+
+        ms.jit(call)(x)
+        return _kept()
+
+    torch.manual_seed(0)
+    assert kept_after(Scales()) == 1
+    torch.manual_seed(1)  # other weights make no other program
+    assert kept_after(Scales()) == 1
+    assert kept_after(Scales(), is_fused=True) == 2
+    assert kept_after(Scales(drop=0.25)) == 3
+    assert kept_after(Scales(bias=2.0)) == 4
+    assert kept_after(Scales().set_train()) == 5
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    assert kept_after(Scales()) == 6
 
 
 @graph_only

@@ -428,6 +428,54 @@ def test_elsewhere_in_a_graph() -> None:
         call(ms.Tensor(X))
 
 
+@T.jit.script
+def doubled(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+    return x * 2
+
+
+class MarkedForTorchScript(nn.Cell):
+    @T.jit.ignore
+    def names(self) -> set[str]:
+        return {"own"}
+
+    @T.jit.unused
+    def more(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return x + 1
+
+    @T.jit.ignore(drop=True)
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        if T.jit.is_scripting() or T.jit.is_tracing():
+            raise ValueError
+        return self.more(doubled(x))
+
+
+def test_what_files_tell_torchscript(context_mode: str) -> None:
+    net = MarkedForTorchScript()
+    assert np.array_equal(net(ms.Tensor(X)).asnumpy(), X * 2 + 1) and net.names() == {"own"}
+    for compile_it in (T.jit.script, T.jit.trace):
+        with pytest.raises(NotImplementedError, match=r"mindspore\.jit compiles"):
+            compile_it(net)
+    assert T.__version__ == torch.__version__
+
+
+class ChecksItsShape(nn.Cell):
+    def construct(self, x, wanted, is_right):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        T._assert(x.dim() == wanted, f"wanted {wanted} dimensions, got {x.shape}")
+        if is_right is not None:
+            T._assert(is_right, "not right")
+        return x + 1
+
+
+def test_assertions(context_mode: str) -> None:
+    net, x, wrong = ChecksItsShape(), ms.Tensor(X), ms.Tensor(False)
+    assert np.array_equal(net(x, 4, None).asnumpy(), X + 1)
+    with pytest.raises(AssertionError, match=r"^wanted 3 dimensions, got \(2, 3, 8, 8\)"):
+        net(x, 3, None)
+    in_graph = (RuntimeError, "depends on data") if context_mode == "graph" else (AssertionError, "^not right")
+    with pytest.raises(in_graph[0], match=in_graph[1]):
+        net(x, 4, wrong)
+
+
 def test_a_refusal_in_a_graph_has_the_users_line() -> None:
     @ms.jit
     def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore

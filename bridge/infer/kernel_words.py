@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator
-from typing import Any
 
+from bridge.infer.dimensions import ints, out_of_range
 from bridge.infer.trial import Spec, run
 from bridge.op.encoding import Text
 from bridge.op.overload import Overload
@@ -45,23 +43,15 @@ def may_ask_kernel(op: Overload, text: Text, inputs: tuple[Spec, ...], error: Ex
     given = [argument for argument in op.schema.arguments if argument.base not in ("Device", "Generator")]
     values = text.values
     rank = max((len(shape) for shape, _ in inputs), default=0)
+    if out_of_range(((argument.name, value) for argument, value in zip(given, values, strict=True)), rank):
+        return False
     for argument, value in zip(given, values, strict=True):
         fixed = (argument.size or 1) > 1  # int[1] is a list of any length, for which one int may stand
         if fixed and isinstance(value, list) and len(value) != argument.size and value != argument.default:
             return False
-        if argument.name.startswith("dim") and any(number not in range(-rank, max(rank, 1)) for number in _ints(value)):
-            return False
     elements = sum(math.prod(shape) for shape, _ in inputs)
-    sizes = math.prod(max(abs(number), 1) for number in _ints(values))
+    sizes = math.prod(max(abs(number), 1) for number in ints(values))
     return max(elements, sizes) <= _MOST_ELEMENTS
-
-
-def _ints(value: Any) -> Iterator[int]:
-    """The ints among decoded arguments."""
-    if isinstance(value, list):
-        yield from itertools.chain.from_iterable(map(_ints, value))
-    elif isinstance(value, int):
-        yield value
 
 
 def has_no_data(inputs: tuple[Spec, ...], found: tuple[Spec, ...]) -> bool:

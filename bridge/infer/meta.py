@@ -7,6 +7,7 @@ import functools
 import torch
 
 from bridge.call.torch_call import renamed
+from bridge.infer.dimensions import refuse_out_of_range
 from bridge.infer.kernel_words import ask_kernel, has_no_data, may_ask_kernel
 from bridge.infer.trial import Refusal, Spec, run, run_packed_rnn
 from bridge.op import devices
@@ -47,6 +48,7 @@ def _infer_aten(op: Overload, text: Text, inputs: tuple[Spec, ...], real: str) -
         if isinstance(error, Refusal) or not may_ask_kernel(op, text, inputs, error):
             raise
         return ask_kernel(op, text, inputs, real)
+    refuse_out_of_range(op, text, inputs)
     public = "backward" not in op.name and not op.schema.packet.startswith("_")  # others check too little to be tried
     if _is_wrong_on_meta(op, inputs) or (public and has_no_data(inputs, found)):
         return run(op, text, inputs, real)

@@ -86,13 +86,52 @@ class Sequential(ms.nn.SequentialCell, Module):
         return self
 
 
-class ModuleList(ms.nn.CellList, Module):
-    """PyTorch's ModuleList of layers and Cells."""
+_NOTHING = ms.nn.Cell()
 
-    def __init__(self, modules: Iterable[ms.nn.Cell] | None = None) -> None:
-        modules = [] if modules is None else list(modules)
-        refuse_torch_modules(self, modules)
-        super().__init__(modules)  # type: ignore[call-arg]  # of MindSpore's class
+
+class ModuleList(ms.nn.CellList, Module):
+    """PyTorch's ModuleList of layers and Cells. As there, one may be None."""
+
+    def __init__(self, modules: Iterable[ms.nn.Cell | None] | None = None) -> None:
+        super().__init__()
+        self.extend(modules or ())
+
+    def append(self, module: ms.nn.Cell | None) -> ModuleList:
+        """Add one."""
+        self._call(ms.nn.CellList.append, module)
+        return self
+
+    def extend(self, modules: Iterable[ms.nn.Cell | None]) -> ModuleList:
+        """Add several."""
+        for module in modules:
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: ms.nn.Cell | None) -> None:
+        """Add one before another."""
+        self._call(ms.nn.CellList.insert, index, module)
+
+    def set_grad(self, requires_grad: bool = True) -> ModuleList:
+        """As a Cell has it."""
+        self._call(ms.nn.CellList.set_grad, requires_grad)
+        return self
+
+    def __setitem__(self, index: int, module: ms.nn.Cell | None) -> None:
+        self._call(ms.nn.CellList.__setitem__, index, module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        self._call(ms.nn.CellList.__delitem__, index)
+
+    def _call(self, method: Callable[..., Any], *args: Any) -> None:
+        """Call a method of MindSpore's, which takes Cells only: one that does nothing stands for None."""
+        refuse_torch_modules(self, args)
+        cells = self._cells
+        cells.update((name, _NOTHING) for name, cell in cells.items() if cell is None)
+        try:
+            method(self, *(_NOTHING if value is None else value for value in args))
+        finally:
+            cells = self._cells  # which a method may have made anew
+            cells.update((name, None) for name, cell in cells.items() if cell is _NOTHING)
 
 
 class ModuleDict(_mindspore.CellsByName, Module):

@@ -20,6 +20,10 @@ class Register:
     number: int
 
 
+class Number(Register):
+    """Stands for a number in a call's arguments: the one in that tensor when the program runs."""
+
+
 @dataclass
 class Call:
     """One ATen call: arguments in the schema's order, with a Register for each tensor and `DEFAULT` for what was not

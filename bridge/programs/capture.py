@@ -51,6 +51,8 @@ class Captured:
     """The positions of the inputs that the function writes to."""
     state: int
     """How many of the inputs are not arguments: they come first."""
+    no_gradient: str = ""
+    """What PyTorch said when it was to differentiate the function; it may be called all the same."""
 
     def spec(self, register: int) -> Spec:
         tensor = self.tape.tensors[register]
@@ -114,14 +116,14 @@ def _captured(
             torch.enable_grad(),
             torch.autograd.set_multithreading_enabled(False),
             refuse_reads(state),
-            replaced([*_REPLACEMENTS, *tape.draws.replacements()]),
+            replaced([*_REPLACEMENTS, *tape.replacements()]),
             fake_mode,
             tape,
         ):
             results = list(function(*arguments))
             outputs = [tape.register(result) for result in results]
             forward = len(tape.calls)
-            cotangents, gradients = _differentiate(tape, results, leaves)
+            cotangents, gradients, no_gradient = _differentiate(tape, results, leaves)
     except Exception as error:
         error.args = (f"{error}{_location(error)}",)
         raise
@@ -130,26 +132,42 @@ def _captured(
     touched = (storage_of(tape.tensors[number]) for call in calls[:forward] for number in call.written)
     written = sorted({memory[storage] for storage in touched if storage in memory})
     return Captured(
-        tape, registers, calls[:forward], calls[forward:], outputs, cotangents, gradients, written, len(state)
+        tape,
+        registers,
+        calls[:forward],
+        [] if no_gradient else calls[forward:],
+        outputs,
+        cotangents,
+        gradients,
+        written,
+        len(state),
+        no_gradient,
     )
 
 
 def _differentiate(
     tape: Tape, results: list[torch.Tensor], tensors: list[torch.Tensor]
-) -> tuple[list[int | None], list[int | None]]:
-    """The registers of the results' gradients and of the tensors'."""
+) -> tuple[list[int | None], list[int | None], str]:
+    """The registers of the results' gradients and of the tensors', or why there are none."""
     asked = [tensor for tensor in tensors if tensor.requires_grad]
     tracked = [result for result in results if result.requires_grad]
+    nothing: tuple[list[int | None], list[int | None]] = [None] * len(results), [None] * len(tensors)
     if not asked or not tracked:
-        return [None] * len(results), [None] * len(tensors)
+        return *nothing, ""
     with torch.utils._python_dispatch._disable_current_modes(), tape.fake_mode:  # these are inputs, not results
         given = [torch.empty(r.shape, dtype=r.dtype, device=r.device) for r in tracked]
     cotangents = iter([tape.add(tensor) for tensor in given])
-    found = iter(torch.autograd.grad(tracked, asked, given, allow_unused=True))
+    try:
+        found = iter(torch.autograd.grad(tracked, asked, given, allow_unused=True))
+    except Refusal:
+        raise
+    except RuntimeError as error:  # as of cuDNN's recurrent layers in evaluation
+        return *nothing, f"{error}{_location(error)}"
     gradients = [next(found) if tensor.requires_grad else None for tensor in tensors]
     return (
         [next(cotangents) if result.requires_grad else None for result in results],
         [None if gradient is None else tape.register(gradient) for gradient in gradients],
+        "",
     )
 
 

@@ -7,11 +7,14 @@ function sets a state back, the program takes what the draw gave the first time.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes
@@ -19,6 +22,8 @@ from bridge.programs.replaced import Replacement
 
 _CLONE = torch.ops.aten.clone.default
 _COPY = torch.ops.aten.copy_.default
+_DROPOUT = torch.ops.aten.native_dropout.default
+_DROPPED = torch.ops.aten.native_dropout_backward.default
 # A state that begins so is one of a capture. PyTorch's own are longer.
 _MARK = 0x6472
 _captures = itertools.count()
@@ -37,14 +42,18 @@ class Draws:
 
     Args:
         new_register: makes a register like another one.
+        tensors: those of the registers.
     """
 
-    def __init__(self, new_register: Callable[[int], int]) -> None:
+    def __init__(self, new_register: Callable[[int], int], tensors: list[torch.Tensor]) -> None:
         self._new_register = new_register
+        self._tensors = tensors
         self._number = next(_captures)
         self._made: dict[str, list[_Draw]] = {"cpu": [], "cuda": []}
         self._position = {"cpu": 0, "cuda": 0}
         self._is_asked = False
+        self._is_checkpoint = False
+        """Whether a checkpoint has set the state back, which makes the same calls again."""
 
     def calls(self, call: Call, device: str) -> list[Call]:
         """What the program does where the function draws."""
@@ -62,6 +71,14 @@ class Draws:
         first, second = _given(draw.call), _given(call)
         if call.op is not draw.call.op or len(first) != len(second):
             raise Refusal(f"{call.name} draws from a generator's state at which {draw.call.name} has drawn before")
+        if call.op is _DROPOUT:  # of another input, perhaps
+            result, mask = second
+            scale = _scale(self._tensors[result].dtype, *call.arguments[1:])
+            yield _clone(draw.copies[first[1]], mask)
+            yield Call(_DROPPED, [call.arguments[0], Register(mask), scale], [result])
+            return
+        if not self._is_checkpoint and _takes_data(call):
+            raise Refusal(f"{call.name} draws again, perhaps of other data, from a generator's state that was set")
         for one, other in zip(first, second, strict=True):
             copy = draw.copies[one]
             if other in call.written:
@@ -92,13 +109,43 @@ class Draws:
             if (mark, number) != (_MARK, self._number):
                 raise Refusal("the state of a generator is set, which a graph does not repeat")
             self._position[device] = position
+            self._is_checkpoint = sys._getframe(1).f_globals.get("__name__") == "torch.utils.checkpoint"
 
         return set_rng_state
+
+
+@contextlib.contextmanager
+def draws_nothing() -> Iterator[None]:
+    """What is drawn inside is given back to PyTorch's generators.
+
+    `torch.random.fork_rng` would not do it while a function is captured: it calls `torch.cuda.get_rng_state`.
+    """
+    generators = [torch.default_generator, *torch.cuda.default_generators]
+    states = [generator.get_state() for generator in generators]
+    try:
+        yield
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
 
 
 def _given(call: Call) -> list[int]:
     """The registers that have what a draw gave."""
     return list(dict.fromkeys([*call.written, *(number for number in call.results if number is not None)]))
+
+
+def _takes_data(call: Call) -> bool:
+    """Whether a draw depends on the data of a tensor, and not only on its shape."""
+    is_like = call.op._schema.name.endswith("_like")
+    return not is_like and any(number not in call.written for number in call.operands)
+
+
+def _scale(dtype: torch.dtype, probability: float, is_training: bool | None) -> float:
+    """By what the kernel of dropout multiplies, in its precision."""
+    if is_training is False or probability == 1:
+        return 1.0
+    number = np.float64 if dtype is torch.float64 else np.float32
+    return float(number(1) / number(1 - probability))
 
 
 def _clone(source: int, to: int) -> Call:

@@ -18,11 +18,12 @@ from bridge.programs import tree
 from bridge.programs.program import Program
 from bridge.programs.program_cell import ProgramCell
 from bridge.programs.twin import Twins
+from bridge.programs.written_down import TellsItself
 
 _MINDSPORE = f"{pathlib.Path(ms.__file__).parent}/"
 
 
-class Fused:
+class Fused(TellsItself):
     """A function or Cell of MindSpore's that calls the bridge, as a function of PyTorch's tensors.
 
     Attributes:
@@ -36,6 +37,9 @@ class Fused:
         self._twin = self.twins.of(target)
         if _is_one_program(target):
             self._twin = target.on_torch  # all that its twin comes to
+
+    def told_apart_by(self) -> Any:
+        return self.target
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:

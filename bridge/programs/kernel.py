@@ -115,15 +115,25 @@ class FirstOrderOnly(_InGraph):
 
 
 class NoGradient(_InGraph):
-    """The gradient of what bridge.value_and_grad gives, which does not exist."""
+    """A gradient that does not exist.
+
+    Args:
+        name: see PlannedBprop.
+        reason: what the error says.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name)
+        self.reason = reason
 
     def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
-        raise RuntimeError(no_gradient(self.name))
+        raise RuntimeError(self.reason)
 
 
 def forward_kernel(name: str, plan: Plan, device: Device, is_differentiable: bool) -> ProgramKernel:
     """The primitive of a function's forward program, with its gradient."""
-    gradient = Differentiate(name, plan, device) if is_differentiable else NoGradient(name)
+    reason = plan.no_gradient if is_differentiable else no_gradient(name)
+    gradient = NoGradient(name, reason) if reason else Differentiate(name, plan, device)
     kernel = ProgramKernel(f"{name}::forward", plan.forward, device, gradient)
     # MindSpore differentiates primitives with equal attributes by the bprop of one of them. A forward program may be
     # that of inputs of several shapes; each has its own backward program.

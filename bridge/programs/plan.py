@@ -52,6 +52,7 @@ class Plan:
         backward, sources, gradients: see Pair. A source is "input", "output" or "cotangent" of forward, or "first
             part" of backward, and its position.
         written: the positions of the inputs that forward writes to.
+        no_gradient: why there is no backward although a gradient may be asked for, in PyTorch's words.
     """
 
     forward: ProgramFile
@@ -61,6 +62,7 @@ class Plan:
     sources: list[list[tuple[str, int]]]
     gradients: list[tuple[int, int] | None]
     written: list[int]
+    no_gradient: str
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -117,6 +119,7 @@ def make(
         [[(source.kind, source.position) for source in sources] for sources in pair.sources],
         pair.gradients,
         pair.written,
+        captured.no_gradient,
     )
     tape = captured.tape
     found = {id(tensor) for number, tensor in tape.constants.items() if number not in tape.fresh}

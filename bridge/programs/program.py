@@ -21,11 +21,12 @@ from bridge.programs.module_code import differentiates, sets_attribute
 from bridge.programs.refusals import no_gradient
 from bridge.programs.replaced import replaced
 from bridge.programs.state import State, tensors_of
+from bridge.programs.written_down import TellsItself
 
 _WITH_GRADIENT = [*constant_arguments.REPLACEMENTS, checkpoints.REPLACEMENT]
 
 
-class Program(_mindspore.CompiledAsMethod):
+class Program(_mindspore.CompiledAsMethod, TellsItself):
     """A function of PyTorch's tensors as one of MindSpore's tensors.
 
     ms_ext/mindspore/python/module.cpp makes the tensors PyTorch's and back, and records the call for
@@ -107,6 +108,9 @@ class Program(_mindspore.CompiledAsMethod):
     def _has_hooks(self) -> bool:
         """Whether a module has hooks for the backward pass."""
         return any(part._backward_hooks or part._backward_pre_hooks for part in self._modules)
+
+    def told_apart_by(self) -> Any:
+        return self.function, self.precision
 
     def on_torch(self, *args: Any, **kwargs: Any) -> Any:
         """The function on PyTorch's tensors, as a part of another program."""

@@ -1,4 +1,4 @@
-"""Functions of PyTorch's that are others while a program runs.
+"""Functions and classes of PyTorch's that are others while a program runs.
 
 They are replaced where PyTorch's Python finds them. A mode of PyTorch's would see them too, but some of its layers
 choose other kernels under such a mode.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+_ABSENT = object()  # of a module that has a builtin function only until it names its own
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,13 @@ class replaced:  # lower case: it is called as a function; a generator's context
         self._replacements = replacements
 
     def __enter__(self) -> None:
-        self._before = [getattr(each.holder, each.name) for each in self._replacements]
+        self._before = [getattr(each.holder, each.name, _ABSENT) for each in self._replacements]
         for each in self._replacements:
             setattr(each.holder, each.name, each.function)
 
     def __exit__(self, *_: Any) -> None:
         for each, own in zip(self._replacements, self._before, strict=True):
-            setattr(each.holder, each.name, own)
+            if own is _ABSENT:
+                delattr(each.holder, each.name)
+            else:
+                setattr(each.holder, each.name, own)

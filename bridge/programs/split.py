@@ -77,7 +77,7 @@ def _resolve_aliases(captured: Captured) -> None:
 
     def original(value: Any) -> Any:
         if isinstance(value, Register):
-            return Register(same.get(value.number, value.number))
+            return type(value)(same.get(value.number, value.number))
         return [original(item) for item in value] if isinstance(value, list) else value
 
     kept = {id(call) for call in calls if call.op not in _ALIASES}

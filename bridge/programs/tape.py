@@ -21,30 +21,33 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from bridge.op import devices
 from bridge.primitive import direct
 from bridge.programs import ctc_loss
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes, registers, results_of
-from bridge.programs.draws import Draws
+from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.guards import Answer, Guards, checks, is_question
 from bridge.programs.memory import layout, storage_of
+from bridge.programs.replaced import Replacement
+from bridge.programs.run_time_momentum import RunTimeMomentum
 from bridge.programs.values import Values
-from bridge.programs.wrong_on_meta import is_wrong_on_meta, with_strides_of_view, zeros_like
+from bridge.programs.wrong_on_meta import is_wrong_on_meta, refuse_out_of_range, with_strides_of_view, zeros_like
 
 # They write to these arguments when they run in training mode, although their schemas do not say so.
 _HIDDEN_WRITES = ("running_mean", "running_var")
 _TRAINING = ("training", "train", "use_input_stats")
 
 _FRESH = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
+# cuDNN's RNN asks so whether its weights lie in one piece of memory. MindSpore's do not.
+_WHOLE_STORAGE = torch.ops.aten.set_.source_Storage
 # A call of at most so many elements is made to learn what is wrong with it.
 _SMALL = 2**22
 
 
-def _refuse_attention_that_drops(func: Any, arguments: list[Any]) -> None:
-    """Fused attention on a GPU gives the generator's state, which in a trial ended the process."""
+def _refuse_cudnns_attention_that_drops(func: Any, arguments: list[Any]) -> None:
+    """It was not tried how its gradient learns what it drew."""
     named = {argument.name: value for argument, value in zip(func._schema.arguments, arguments, strict=True)}
-    if "attention" in func.name() and named.get("dropout_p") not in (None, DEFAULT, 0.0) and devices.target() == "GPU":
-        raise Refusal("on a GPU a graph takes no attention with dropout: it works in PyNative mode, and in evaluation")
+    if "cudnn_attention" in func.name() and named.get("dropout_p") not in (None, DEFAULT, 0.0):
+        raise Refusal("a graph takes no attention of cuDNN's with dropout: torch.backends.cuda.enable_cudnn_sdp(False)")
 
 
 class Tape(TorchDispatchMode):
@@ -74,7 +77,8 @@ class Tape(TorchDispatchMode):
         self._state: dict[Any, int] = {}
         self._aliases: list[torch.Tensor] = []
         self._values = Values(self.calls, self.tensors, self.constants)
-        self.draws = Draws(self._like)
+        self.draws = Draws(self._like, self.tensors)
+        self.momentum = RunTimeMomentum(self.register)
 
     def add(self, tensor: torch.Tensor) -> int:
         """A register for a tensor."""
@@ -116,6 +120,22 @@ class Tape(TorchDispatchMode):
         register = self._registers.get(id(tensor))
         return register is not None and self._values.follows_from_others(register, than)
 
+    def replacements(self) -> list[Replacement]:
+        """What stands for PyTorch's functions and classes while this tape records."""
+        tape = self
+
+        class Unknown(type):
+            def __instancecheck__(cls, tensor: Any) -> bool:
+                if not isinstance(tensor, FakeTensor):
+                    return False
+                asks = sys._getframe(1).f_globals.get("__name__", "")
+                return asks.startswith("torch.") or not tape.is_constant(tensor, set())
+
+        # Others' code that has another way for tensors without data, as transformers' masks have, goes its usual way
+        # where the data is known.
+        fake = Unknown("FakeTensor", (), {})
+        return [*self.draws.replacements(), *self.momentum.replacements(), Replacement(torch._subclasses, "FakeTensor", fake)]
+
     def _alias(self, tensor: torch.Tensor) -> int:
         """The register with the same memory and layout: autograd wraps what it has saved anew."""
         wanted = layout(tensor)
@@ -134,13 +154,17 @@ class Tape(TorchDispatchMode):
             raise Refusal(f"torch's {func} is no single operator, which a graph takes: PyNative mode takes all")
         self._note_files()
         arguments = self._arguments(func, args, kwargs)
-        _refuse_attention_that_drops(func, arguments)
+        self.momentum.put(func, arguments)
+        _refuse_cudnns_attention_that_drops(func, arguments)
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
+        refuse_out_of_range(func, fake_args, fake_kwargs)
         try:
             if is_wrong_on_meta(func, fake_args):
                 results = self._results_on_zeros(func, fake_args, fake_kwargs)
             elif func is ctc_loss.FORWARD:
                 results = ctc_loss.results(fake_args[0])
+            elif func is _WHOLE_STORAGE:
+                return self._row(*fake_args)
             else:
                 results = with_strides_of_view(func, fake_args, func(*fake_args, **fake_kwargs))
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
@@ -158,6 +182,11 @@ class Tape(TorchDispatchMode):
         draws = torch.Tag.nondeterministic_seeded in func.tags
         self.calls += self.draws.calls(call, self._device(call)) if draws else [call]
         return results
+
+    def _row(self, tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
+        """All elements of a storage, to be measured: no call knows it."""
+        with self.fake_mode:
+            return torch.empty(storage.nbytes() // tensor.element_size(), dtype=tensor.dtype, device=tensor.device)
 
     def _like(self, register: int) -> int:
         """A register that no call has made, like another one."""
@@ -203,9 +232,8 @@ class Tape(TorchDispatchMode):
     def _results_on_zeros(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What the kernel gives, without its data."""
 
-        on_gpu = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-        with no_modes(), torch.enable_grad(), torch.random.fork_rng(on_gpu), direct.in_pool():
-            # Grad mode is what it is when a program runs.
+        # Grad mode is what it is when a program runs.
+        with no_modes(), torch.enable_grad(), draws_nothing(), direct.in_pool():
             args, kwargs = tree_map_only(torch.Tensor, zeros_like, (args, kwargs))
             results = func(*args, **kwargs)
         return tree_map_only(torch.Tensor, lambda result: self.fake_mode.from_tensor(result), results)

@@ -9,7 +9,7 @@ import torch
 
 from bridge.op import dtypes, schema
 from bridge.op.encoding import Slot, Wrapped, encode
-from bridge.programs.calls import DEFAULT, Call, Refusal, Register
+from bridge.programs.calls import DEFAULT, Call, Number, Refusal, Register
 from bridge.programs.listing import Listing, last_uses, origins
 
 
@@ -60,6 +60,9 @@ class _Writer:
             argument = schema.argument(raw)
             if value is DEFAULT or (argument.base == "Generator" and value is None):
                 given += "0"
+            elif isinstance(value, Number):
+                given += "n"
+                values += encode(self._argument("float", value, call))
             elif argument.base == "Device" and value is not None:
                 given += "c" if torch.device(value).type == "cpu" else "h"
             else:

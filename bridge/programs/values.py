@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from bridge.programs.calls import DEFAULT, Call, Register, no_modes, results_of
+from bridge.programs.calls import DEFAULT, Call, Number, Register, no_modes, results_of
 from bridge.programs.memory import storage_of
 
 
@@ -48,7 +48,8 @@ class Values:
 
         def real(value: Any) -> Any:
             if isinstance(value, Register):
-                return self._known[value.number]
+                known = self._known[value.number]
+                return known.item() if isinstance(value, Number) else known
             return [real(item) for item in value] if isinstance(value, list) else value
 
         schema = call.op._schema.arguments

@@ -7,20 +7,41 @@ import io
 import pathlib
 import pickle
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 import torch
 
-from bridge import _mindspore
-from bridge.primitive.tensors import torch_view
-
 _TORCH = f"{pathlib.Path(torch.__file__).parent}/"
-# Values of these types in a function's module are written down; its source files stand for the others.
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, tuple, list, dict, torch.Tensor, torch.dtype)
+# Code of packages is told apart by their source files: what it sees in its modules is not written down.
+_PACKAGES = (
+    f"{pathlib.Path(torch.__file__).parents[1]}/",
+    f"{pathlib.Path(ms.__file__).parents[1]}/",
+    f"{pathlib.Path(__file__).parents[1]}/",
+    f"{sysconfig.get_path('stdlib')}/",
+)
+# What every Cell has; what is its own among that is written down by name.
+_OF_ALL_CELLS = frozenset(vars(ms.nn.Cell()))
+
+
+class TellsItself:
+    """An object that says what tells it from others."""
+
+    def told_apart_by(self) -> Any:
+        raise NotImplementedError
+
+
+# Values of these types in a function's module are written down, and the user's functions; its source files stand for
+# the others.
+_WRITTEN = (
+    type(None), bool, int, float, complex, str, bytes, tuple, list, dict, torch.Tensor, torch.dtype, torch.nn.Module,
+    ms.Tensor, ms.nn.Cell, TellsItself,
+)  # fmt: skip
 
 
 @dataclass
@@ -42,7 +63,6 @@ def write_down(function: Callable[..., Any], state: Sequence[torch.Tensor]) -> W
     Args:
         state: tensors whose data does not matter.
     """
-    _mindspore.wait()
     to = io.BytesIO()
     pickler = _Pickler(to, {id(tensor): i for i, tensor in enumerate(state)})
     try:
@@ -53,7 +73,7 @@ def write_down(function: Callable[..., Any], state: Sequence[torch.Tensor]) -> W
 
 
 class _Pickler(pickle.Pickler):
-    """Writes tensors of both frameworks as their shapes and digests, and functions as their code."""
+    """Writes tensors as their shapes and digests, and functions as their code."""
 
     def __init__(self, to: io.BytesIO, state: dict[int, int]) -> None:
         super().__init__(to, protocol=4)
@@ -61,32 +81,35 @@ class _Pickler(pickle.Pickler):
         self.tensors: set[int] = set()
 
     def persistent_id(self, value: Any) -> Any:
-        if isinstance(value, ms.Tensor):
-            named = type(value).__name__, getattr(value, "name", None), getattr(value, "requires_grad", None)
-            return repr((named, tuple(value.shape), str(value.dtype), _digest(torch_view(value))))
         if not isinstance(value, torch.Tensor):
             return None
         self.tensors.add(id(value))
         spec = (type(value).__name__, tuple(value.shape), str(value.dtype), value.requires_grad, str(value.device))
         if id(value) in self._state:
             return repr((spec, self._state[id(value)]))
-        return repr((spec, _digest(value)))
+        data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return repr((spec, hashlib.sha256(data.tobytes()).hexdigest()))
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, FunctionType) and not _is_importable(value):
             # As an object's state, because a function may see itself.
-            return _Function, (value.__module__, value.__qualname__), _parts(value)
+            return _Stand, (value.__module__, value.__qualname__), _parts(value)
+        if isinstance(value, type) and (methods := _methods(value)):
+            return _Stand, (value.__module__, value.__qualname__), methods
+        if isinstance(value, TellsItself):
+            return _Stand, (type(value),), {"of": value.told_apart_by()}
+        if isinstance(value, ms.nn.Cell):
+            return _Stand, (type(value),), _parts_of_cell(value)
+        if isinstance(value, ms.Parameter):
+            return _Stand, (value.name, tuple(value.shape), str(value.dtype))
+        if isinstance(value, ms.Tensor):
+            data = np.ascontiguousarray(value.asnumpy())
+            return _Stand, (tuple(value.shape), str(value.dtype), hashlib.sha256(data.tobytes()).hexdigest())
         return NotImplemented
 
 
-def _digest(tensor: torch.Tensor) -> str:
-    """That of its data."""
-    data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return hashlib.sha256(data.data).hexdigest()
-
-
-class _Function:
-    """Stands for a function in what is written down."""
+class _Stand:
+    """Stands for a function, class, Cell or tensor in what is written down."""
 
 
 def _is_importable(function: FunctionType) -> bool:
@@ -100,9 +123,32 @@ def _is_importable(function: FunctionType) -> bool:
 def _parts(function: FunctionType) -> dict[str, Any]:
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     names = set(_names(function.__code__))
-    seen = {name: value for name, value in function.__globals__.items() if name in names and isinstance(value, _PLAIN)}
+    seen = {name: value for name, value in function.__globals__.items() if name in names and _is_written(value)}
     parts = (function.__defaults__, function.__kwdefaults__, cells, sorted(seen.items()))
     return {"code": _described(function.__code__), "parts": parts}
+
+
+def _is_written(value: Any) -> bool:
+    if isinstance(value, FunctionType):
+        return not value.__code__.co_filename.startswith(_PACKAGES)
+    return isinstance(value, _WRITTEN)
+
+
+def _methods(kind: type) -> dict[str, Any]:
+    """What the user's own code has in a class and the classes that it derives from."""
+    return {
+        f"{base.__qualname__}.{name}": value
+        for base in reversed(kind.__mro__)
+        for name, value in vars(base).items()
+        if isinstance(value, FunctionType) and _is_written(value)
+    }
+
+
+def _parts_of_cell(cell: ms.nn.Cell) -> dict[str, Any]:
+    """Its mode, attributes, Parameters and Cells."""
+    own = {name: value for name, value in vars(cell).items() if name not in _OF_ALL_CELLS}
+    parameters = list(cell.parameters_dict(recurse=False).values())
+    return {"training": cell.training, "own": own, "parameters": parameters, "cells": list(cell.name_cells().items())}
 
 
 def _described(code: CodeType) -> Any:

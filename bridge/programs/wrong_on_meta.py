@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from torch._prims_common import compute_required_storage_length, make_contiguous_strides_for
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
+from bridge.infer.dimensions import ask, out_of_range, small
 from bridge.programs.calls import no_modes
 
 # Results that hold what only the kernel knows the size of: a workspace. Or their meta kernel gives a wrong size.
@@ -27,6 +28,18 @@ def is_wrong_on_meta(func: Any, args: Sequence[Any]) -> bool:
     if name in _STATISTICS and len({value.dtype for value in args if isinstance(value, torch.Tensor)}) > 1:
         return True
     return name in _SIZES or _is_free_in_strides(func, args)
+
+
+def refuse_out_of_range(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Raise what the kernel says of a dimension that is out of range, which inference may let pass: that of softmax."""
+    tensors = (value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor))
+    rank = max((tensor.dim() for tensor in tensors), default=0)
+    names = (argument.name for argument in func._schema.arguments)
+    missing = out_of_range([*zip(names, args, strict=False), *kwargs.items()], rank)
+    if missing:
+        with no_modes():
+            like = tree_map_only(torch.Tensor, lambda x: torch.zeros(small(x.shape), dtype=x.dtype), (args, kwargs))
+            ask(missing, lambda: func(*like[0], **like[1]))
 
 
 def _is_free_in_strides(func: Any, args: Sequence[Any]) -> bool:

@@ -16,6 +16,7 @@ import torch
 
 from bridge import _start
 from bridge.torch import default_dtype, fft, linalg, names, nn, special
+from bridge.torch.assertion import Assertion
 from bridge.torch.function import Function
 from bridge.torch.functions import *  # noqa: F403
 
@@ -27,6 +28,8 @@ Tensor = mindspore.Tensor
 dtype = mindspore.dtype.Type
 finfo = Function("torch.finfo", torch.finfo)
 iinfo = Function("torch.iinfo", torch.iinfo)
+_assert = Assertion("torch._assert")
+__version__ = torch.__version__
 
 __all__ = ["fft", "get_default_dtype", "linalg", "manual_seed", "nn", "set_default_dtype", "special"]
 

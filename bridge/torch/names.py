@@ -14,6 +14,7 @@ from bridge import aten
 from bridge.op.dtypes import MINDSPORE_FROM_TORCH
 from bridge.op.table import packets
 from bridge.operator import Operator
+from bridge.torch import torchscript
 from bridge.torch.elsewhere import Elsewhere
 from bridge.torch.function import Function
 from bridge.torch.reasons import reason
@@ -77,6 +78,8 @@ def elsewhere(namespace: ModuleType) -> dict[str, Elsewhere]:
         full = f"{namespace.__name__}.{name}"
         if not name.startswith("_") and reason(full):
             found[name] = Elsewhere(full, reason(full), getattr(namespace, name))
+    if namespace is torch:
+        vars(found["jit"]).update(torchscript.names(found["jit"].script))
     return found
 
 

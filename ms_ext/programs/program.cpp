@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/TensorImpl.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -32,13 +33,16 @@ std::string read_file(const std::string &path) {
 }
 
 // What says of an argument how the program gives it.
-enum Given : char { kDefault = '0', kGiven = '1', kHere = 'h', kOnCpu = 'c' };
+enum Given : char { kDefault = '0', kGiven = '1', kHere = 'h', kOnCpu = 'c', kNumber = 'n' };
 
 Boxed take_argument(Arguments &args, const c10::Argument &argument, char given) {
   Boxed boxed;
   if (given == kGiven) {
     boxed = take_boxed(args, argument);
     boxed.is_state = boxed.is_written = false;  // it is written to in its place
+  } else if (given == kNumber) {
+    boxed.kind = Boxed::kNumber;
+    args >> boxed.tensors.emplace_back();
   } else if (given == kHere) {
     boxed.kind = Boxed::kDevice;
   } else if (given == kOnCpu) {
@@ -102,6 +106,33 @@ Program::Program(Arguments args)
       }
     }
   }
+  written_ = written();
+}
+
+// The inputs that calls write to. A view's memory is that of the arguments that may be in its call's results.
+std::vector<bool> Program::written() const {
+  std::vector<bool> found(inputs_);
+  std::vector<std::vector<size_t>> inputs_of(registers_);  // in whose memory each register may lie
+  for (size_t i = 0; i < inputs_; ++i) inputs_of[i] = {i};
+  for (const Step &step : steps_) {
+    const auto &schema = step.op.schema().arguments();
+    std::vector<size_t> shared;
+    for (size_t i = 0; i < schema.size(); ++i) {
+      const bool is_written = ms_ext::is_written(schema[i]) || schema[i].name().rfind("running_", 0) == 0;
+      if (!is_written && schema[i].alias_info() == nullptr) continue;
+      for (const auto &tensor : step.arguments[i].tensors) {
+        if (!tensor || tensor->index < 0) continue;
+        for (const size_t input : inputs_of[static_cast<size_t>(tensor->index)]) {
+          found[input] = found[input] || is_written;
+          shared.push_back(input);
+        }
+      }
+    }
+    for (const int64_t result : step.results) {
+      if (result >= 0) inputs_of[static_cast<size_t>(result)] = shared;
+    }
+  }
+  return found;
 }
 
 Program::Constant::Constant(Arguments &args) {
@@ -126,6 +157,16 @@ Program::Step::Step(Arguments &args) : op(find_operator(take<std::string>(args))
   TORCH_CHECK(given.size() == schema.size(), "PyTorch has changed the arguments of ", op.schema().name());
   for (size_t i = 0; i < schema.size(); ++i) arguments.push_back(take_argument(args, schema[i], given[i]));
   args >> results >> last >> donated >> outputs;
+  const std::string &name = op.schema().name();
+  is_check = name == "aten::_assert_async";
+  if (name.find("_efficient_attention") == std::string::npos) return;
+  is_attention = true;
+  for (size_t i = 0; i < schema.size(); ++i) {
+    if (schema[i].name() == "dropout_p" && arguments[i].value.toDouble() == 0) return;
+  }
+  for (size_t i = 0; i < schema.size(); ++i) {
+    if (schema[i].name().rfind("philox_", 0) == 0) on_host.push_back(i);
+  }
 }
 
 std::vector<at::Tensor> Program::results_of(c10::ArrayRef<c10::IValue> stack) {
@@ -142,10 +183,28 @@ std::vector<at::Tensor> Program::results_of(c10::ArrayRef<c10::IValue> stack) {
   return results;
 }
 
-void Program::run_step(const Step &step, std::vector<at::Tensor> &registers, Call &c) const {
+bool Program::is_pytorchs() const {
+  return std::all_of(steps_.begin(), steps_.end(),
+                     [](const Step &step) { return step.op.schema().name().rfind("aten::", 0) == 0; });
+}
+
+size_t Program::reads_in_calls() const {
+  size_t reads = 0;
+  for (const Step &step : steps_) reads += step.on_host.size();
+  return reads;
+}
+
+// On a GPU, of a call that is not recorded: its arguments that have to be on the host.
+void Program::bring_to_host(const Step &step, torch::jit::Stack &stack) {
+  for (const size_t i : step.on_host) stack[i] = stack[i].toTensor().cpu();
+  if (step.is_check) stack[0] = stack[0].toTensor().cpu();  // a check that fails there would end the process
+}
+
+bool Program::run_step(const Step &step, std::vector<at::Tensor> &registers, Call &c, bool is_recorded) const {
   torch::jit::Stack stack;
   stack.reserve(step.arguments.size());
   for (const Boxed &argument : step.arguments) stack.push_back(argument.fill(registers, c.device()));
+  if (!is_recorded && !c.device().is_cpu()) bring_to_host(step, stack);
   std::vector<at::Tensor> results;
   if (step.donated.empty() || Pool::current() != nullptr) {
     step.op.callBoxed(stack);
@@ -161,10 +220,20 @@ void Program::run_step(const Step &step, std::vector<at::Tensor> &registers, Cal
   }
   TORCH_CHECK(results.size() == step.results.size(), step.op.schema().name(), " gave ", results.size(),
               " results, but ", step.results.size(), " when it was captured");
+  bool stayed = true;
+  for (at::Tensor &result : results) {
+    if (!result.defined() || result.device() == c.device()) continue;
+    if (step.is_attention) {
+      result = result.to(c.device(), result.scalar_type(), /*non_blocking=*/true);
+    } else {
+      stayed = false;
+    }
+  }
   for (size_t i = 0; i < results.size(); ++i) {
     if (step.results[i] >= 0) registers[static_cast<size_t>(step.results[i])] = std::move(results[i]);
   }
   for (const int64_t last : step.last) registers[static_cast<size_t>(last)].reset();
+  return stayed;
 }
 
 // Where kernels laid tensors out as when the program was captured, this is the memory itself.
@@ -201,12 +270,13 @@ void Program::give(const Pool &pool, std::vector<at::Tensor> &results, Call &c) 
   }
 }
 
-void Program::run(Call &c) const {
+bool Program::run(Call &c, bool is_recorded) const {
   const Pool *const pool = Pool::current();
   std::vector<at::Tensor> registers(registers_);
   for (size_t i = 0; i < inputs_; ++i) registers[i] = pool == nullptr ? c.inputs()[i] : pool->input(i, c.inputs()[i]);
   for (size_t i = 0; i < constants_.size(); ++i) registers[inputs_ + i] = constants_[i].on(c.device());
-  for (const Step &step : steps_) run_step(step, registers, c);
+  bool stayed = true;
+  for (const Step &step : steps_) stayed = run_step(step, registers, c, is_recorded) && stayed;
   std::vector<at::Tensor> results;
   for (size_t i = 0; i < outputs_.size(); ++i) {
     const Output &output = outputs_[i];
@@ -217,6 +287,7 @@ void Program::run(Call &c) const {
   registers.clear();
   if (pool != nullptr) give(*pool, results, c);
   c.place(std::move(results));
+  return stayed;
 }
 
 }  // namespace ms_ext

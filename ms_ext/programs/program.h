@@ -1,6 +1,8 @@
 // A program: many ATen calls, captured from PyTorch, as one kernel. bridge/programs/text.py writes it.
 #pragma once
 
+#include <ATen/core/stack.h>
+
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -28,10 +30,22 @@ class Program {
 
   explicit Program(Arguments args);
 
-  // Makes the calls in order, on the inputs of `c`, and brings the results to its outputs.
-  void run(Call &c) const;
+  // Makes the calls in order, on the inputs of `c`, and brings the results to its outputs. While it is recorded as a
+  // CUDA graph nothing may wait. Gives whether the results of all calls lie on the device of `c`.
+  bool run(Call &c, bool is_recorded = false) const;
 
   int inputs() const { return static_cast<int>(inputs_); }
+
+  size_t calls() const { return steps_.size(); }
+
+  // Whether all calls are of PyTorch's own operators, which launch on PyTorch's current stream.
+  bool is_pytorchs() const;
+
+  // Whether a call writes to this input, or to a view of it.
+  bool writes_to(size_t input) const { return input < written_.size() && written_[input]; }
+
+  // How often calls on a GPU have the host wait because of Step::on_host.
+  size_t reads_in_calls() const;
 
   // Those of the results.
   Shapes shapes() const;
@@ -46,6 +60,10 @@ class Program {
     std::vector<int64_t> last;     // the registers that no later step uses
     std::vector<int64_t> donated;  // of the results that are to be allocated in an output's memory
     std::vector<int64_t> outputs;  // these outputs
+    // Fused attention says on the host what it drew, and its gradient reads it there, but not while they are recorded.
+    bool is_attention = false;
+    std::vector<size_t> on_host;  // such arguments
+    bool is_check = false;        // of what was taken for true when the program was captured
     mutable Turns turns;
   };
 
@@ -56,8 +74,11 @@ class Program {
     std::vector<Layout> layouts;
   };
 
+  std::vector<bool> written() const;
   static std::vector<at::Tensor> results_of(c10::ArrayRef<c10::IValue> stack);
-  void run_step(const Step &step, std::vector<at::Tensor> &registers, Call &c) const;
+  static void bring_to_host(const Step &step, torch::jit::Stack &stack);
+  // Gives whether the call's results lie on the device.
+  bool run_step(const Step &step, std::vector<at::Tensor> &registers, Call &c, bool is_recorded) const;
   static void give(const Pool &pool, std::vector<at::Tensor> &results, Call &c);
   static at::Tensor memory_of(const Output &output, const std::vector<at::Tensor> &registers, const at::Tensor &like);
 
@@ -76,6 +97,7 @@ class Program {
   std::deque<Constant> constants_;
   std::deque<Step> steps_;
   std::vector<Output> outputs_;
+  std::vector<bool> written_;  // inputs
 };
 
 }  // namespace ms_ext

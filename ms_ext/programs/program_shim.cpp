@@ -13,6 +13,9 @@
 #include "programs/families.h"
 #include "programs/pool.h"
 #include "programs/program.h"
+#ifdef MS_EXT_CUDA
+#include "cuda/replay.h"
+#endif
 
 // MKL's, if PyTorch has it.
 extern "C" void mkl_serv_thread_free_buffers() __attribute__((weak));
@@ -20,6 +23,7 @@ extern "C" void mkl_serv_thread_free_buffers() __attribute__((weak));
 namespace ms_ext {
 namespace {
 
+#ifndef MS_EXT_CUDA
 // MindSpore takes a graph's first step on a thread of its own, and later ones may be on another. What the C library and
 // MKL keep for the first thread would stay for good, beside what they keep for the other.
 void give_back_memory() {
@@ -27,6 +31,7 @@ void give_back_memory() {
   if (mkl_serv_thread_free_buffers != nullptr) mkl_serv_thread_free_buffers();
   malloc_trim(0);
 }
+#endif
 
 bool is_family(const std::string &path) { return path.rfind("family ", 0) == 0; }
 
@@ -39,13 +44,26 @@ class program_shim {
     args.expect_more_inputs(static_cast<int>(inputs));
     if (!is_family(path_)) program_ = Program::load(path_);
   }
+#ifdef MS_EXT_CUDA
+  void operator()(Call &c) const {
+    if (program_ == nullptr) {
+      program_of(path_, c.inputs())->run(c);
+    } else {
+      replay_.run(*program_, c);
+    }
+  }
+
+ private:
+  mutable Replay replay_;
+#else
   void operator()(Call &c) const {
     (program_ != nullptr ? program_ : program_of(path_, c.inputs()))->run(c);
-    if (c.device().is_cpu()) std::call_once(first_launch_, give_back_memory);
+    std::call_once(first_launch_, give_back_memory);
   }
 
  private:
   mutable std::once_flag first_launch_;
+#endif
   std::string path_;
   std::shared_ptr<const Program> program_;
 };

@@ -23,8 +23,7 @@ import numpy as np
 
 HERE = pathlib.Path(__file__).parent
 MOST = 1e-6  # of the largest element of each Parameter
-# A graph on a GPU takes no module.
-WAYS = {"CPU": ("by-hand", "Model.train", "Model.train-graph"), "GPU": ("by-hand", "Model.train")}
+WAYS = ("by-hand", "Model.train", "Model.train-graph")
 
 
 def free_port() -> int:
@@ -42,8 +41,6 @@ class Runs:
     """
 
     def __init__(self, options: argparse.Namespace, folder: pathlib.Path) -> None:
-        self.device = options.device
-        self.ways = WAYS[options.device]
         self.folder = folder
         self._size = ["--device", options.device, "--batch", str(options.batch), "--steps", str(options.steps)]
 
@@ -51,7 +48,7 @@ class Runs:
         """Train by all ways; gives the folder of what was written."""
         place = self._place(name)
         command = [str(HERE / "mindspore_worker.py"), str(place), *self._size, *self._threads(workers),
-                   "--ways", *self.ways, *(["--per-rank"] if per_rank else [])]  # fmt: skip
+                   "--ways", *WAYS, *(["--per-rank"] if per_rank else [])]  # fmt: skip
         if workers == 1:
             self._run(place, [sys.executable, *command])
         else:
@@ -116,7 +113,7 @@ def main() -> int:
             theirs = rate(runs.in_torch(f"{workers} workers of PyTorch", workers), "torch", workers)
             shared = runs.in_mindspore(f"{workers} workers, no batch norm", workers, per_rank=False)
             print(f"{workers} worker(s); PyTorch's DistributedDataParallel: {theirs:.1f} steps a second")
-            for way in runs.ways:
+            for way in WAYS:
                 equal = are_equal(own, way, workers) and are_equal(shared, way, workers)
                 off = difference(weights(shared, way, 0), weights(alone, way, 0))
                 steps = rate(own, way, workers)

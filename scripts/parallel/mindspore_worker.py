@@ -100,7 +100,7 @@ def join(device: str) -> tuple[int, int]:
         ms.set_device(device)
         return 0, 1
     if device == "GPU":
-        ms.set_device("GPU", int(os.environ["DEVICE_ID"]))
+        ms.set_device("GPU", int(os.environ.get("DEVICE_ID", "0")))  # msrun's scheduler runs this too, and has none
         communication.init("nccl")
     else:
         ms.set_device("CPU")

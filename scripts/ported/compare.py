@@ -18,18 +18,23 @@ from .file import File
 
 STEPS = 10
 OPTIONS: dict[str, Any] = {"lr": 1e-3, "weight_decay": 0.01}
-MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE, "fused": ms.PYNATIVE_MODE}
+MODES = {
+    "pynative": ms.PYNATIVE_MODE,
+    "graph": ms.GRAPH_MODE,
+    "fused": ms.PYNATIVE_MODE,
+    "fused graph": ms.GRAPH_MODE,
+}
 
 
 def compare(file: File, mode: str) -> list[str]:
     """What differs, as lines; none if all bits are equal.
 
     Args:
-        mode: one of MODES; "fused" is a step of the network by bridge.fuse.
+        mode: one of MODES; the fused ones are steps of the network by bridge.fuse.
     """
     ms.set_context(mode=MODES[mode])
     try:
-        return list(_differences(file, mode == "fused"))
+        return list(_differences(file, mode.startswith("fused")))
     finally:
         ms.set_context(mode=ms.PYNATIVE_MODE)
 

@@ -46,6 +46,7 @@ class File:
         make: makes the network from the module, PyTorch's or the ported one.
         inputs: the arrays that the network is called with.
         differs: by the mode, why bits differ there.
+        not_for: by the mode, why the edits do not port the file to it.
         needs: files that this one imports, which an edit imports under their names with "_ported".
     """
 
@@ -55,6 +56,7 @@ class File:
     inputs: tuple[np.ndarray, ...]
     edits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     differs: Mapping[str, str] = field(default_factory=dict)
+    not_for: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[File, ...] = ()
 
     def original(self) -> ModuleType:

@@ -9,21 +9,7 @@ FILE = File(
     needs=(misc.FILE,),
     edits={
         "import": {"from ..ops.misc import": "from ..ops.misc_ported import"},
-        "package": {
-            "@register_model()\n": "",
-            'torch._assert(input.dim() == 3, f"Expected (batch_size, seq_length, hidden_dim) got {input.shape}")': (
-                "assert input.ndim == 3"
-            ),
-            'torch._assert(image_size % patch_size == 0, "Input shape indivisible by patch size!")': (
-                "assert image_size % patch_size == 0"
-            ),
-            'torch._assert(h == self.image_size, f"Wrong image height! Expected {self.image_size} but got {h}!")': (
-                "assert h == self.image_size"
-            ),
-            'torch._assert(w == self.image_size, f"Wrong image width! Expected {self.image_size} but got {w}!")': (
-                "assert w == self.image_size"
-            ),
-        },
+        "package": {"@register_model()\n": ""},
         "graph": {"self.class_token.expand(n, -1, -1)": "torch.expand(self.class_token, (n, -1, -1))"},
         "initial value": {
             "torch.empty(1, seq_length, hidden_dim).normal_(std=0.02)": (
