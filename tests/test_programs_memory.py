@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import re
 import subprocess
@@ -33,21 +34,18 @@ def in_torch(module: nn.Module, x: torch.Tensor) -> Any:
     return step
 
 
-def in_graph(module: nn.Module, x: torch.Tensor) -> Any:
+def in_graph(module: nn.Module, x: torch.Tensor, value_and_grad: Any = ms.value_and_grad) -> Any:
     net, given = bridge.cell(module), ms.Tensor(x.numpy())
-    differentiate = ms.value_and_grad(net, None, net.trainable_params())
+    differentiate = value_and_grad(net, None, net.trainable_params())
 
     def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return differentiate(x)
 
-    compiled = ms.jit(step)
-    return lambda: compiled(given)
+    return functools.partial(ms.jit(step), given)
 
 
 def in_one_graph(module: nn.Module, x: torch.Tensor) -> Any:
-    net, given = bridge.cell(module), ms.Tensor(x.numpy())
-    compiled = ms.jit(bridge.value_and_grad(net, None, net.trainable_params()))
-    return lambda: compiled(given)
+    return in_graph(module, x, bridge.value_and_grad)
 
 
 WAYS = {"PyTorch": in_torch, "graph": in_graph, "graph in one": in_one_graph}
@@ -100,7 +98,7 @@ def test_what_two_gradients_take_stays_until_the_second_has_run() -> None:
     given = torch.from_numpy(x).requires_grad_()
     expected = module(given)
     assert torch.equal(torch.from_numpy(value.asnumpy()), expected.detach())
-    for factor, gradient in enumerate(gradients, 1):
+    for factor, (gradient,) in enumerate(gradients, 1):
         own = torch.autograd.grad(expected, given, expected.detach() * factor, retain_graph=True)
         assert torch.equal(torch.from_numpy(gradient.asnumpy()), own[0])
 

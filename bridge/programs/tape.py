@@ -134,7 +134,11 @@ class Tape(TorchDispatchMode):
         # Others' code that has another way for tensors without data, as transformers' masks have, goes its usual way
         # where the data is known.
         fake = Unknown("FakeTensor", (), {})
-        return [*self.draws.replacements(), *self.momentum.replacements(), Replacement(torch._subclasses, "FakeTensor", fake)]
+        return [
+            *self.draws.replacements(),
+            *self.momentum.replacements(),
+            Replacement(torch._subclasses, "FakeTensor", fake),
+        ]
 
     def _alias(self, tensor: torch.Tensor) -> int:
         """The register with the same memory and layout: autograd wraps what it has saved anew."""
