@@ -137,8 +137,7 @@ def keep_in_order(primitive: Any) -> None:
 
 def use_registered_kernel(primitive: Any, name: str) -> None:
     """Have graph mode run the primitive by the kernel that is registered under this name."""
-    for attribute in ("reg_op_name", "uniq_name"):  # by the latter MindSpore looks for the kernel
-        primitive.add_prim_attr(attribute, name)
+    primitive.add_prim_attr("uniq_name", name)
 
 
 def after_set_seed(call: Callable[[], None]) -> None:

@@ -34,10 +34,21 @@ void Call::take(std::vector<at::Tensor> results, Donation &donation) {
   }
 }
 
-void Call::place(std::vector<at::Tensor> results) {
+void Call::check(const std::vector<at::Tensor> &results) const {
   const auto outputs = outs();
   TORCH_CHECK(results.size() == outputs.size(), "it gave ", results.size(), " results, but ", outputs.size(),
               " were inferred");
+  for (size_t i = 0; i < results.size(); ++i) {
+    const at::Tensor &result = results[i];
+    TORCH_CHECK(result.sizes() == outputs[i].sizes() && result.scalar_type() == outputs[i].scalar_type(), "result ", i,
+                " is ", result.scalar_type(), " ", result.sizes(), ", but ", outputs[i].scalar_type(), " ",
+                outputs[i].sizes(), " was inferred");
+  }
+}
+
+void Call::place(std::vector<at::Tensor> results) {
+  check(results);
+  const auto outputs = outs();
   const auto in_place = [](const at::Tensor &result, const at::Tensor &output) {
     return result.const_data_ptr() == output.const_data_ptr() && result.is_contiguous() && !result.is_conj() &&
            !result.is_neg();
@@ -45,9 +56,6 @@ void Call::place(std::vector<at::Tensor> results) {
   // A result in another output's memory, or in its own with other strides, must leave before that is written to.
   for (size_t i = 0; i < results.size(); ++i) {
     at::Tensor &result = results[i];
-    TORCH_CHECK(result.sizes() == outputs[i].sizes() && result.scalar_type() == outputs[i].scalar_type(), "result ", i,
-                " is ", result.scalar_type(), " ", result.sizes(), ", but ", outputs[i].scalar_type(), " ",
-                outputs[i].sizes(), " was inferred");
     if (in_place(result, outputs[i])) continue;
     for (const auto &output : outputs) {
       if (result.numel() > 0 && result.storage().data() == output.storage().data()) {

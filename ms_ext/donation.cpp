@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "programs/recycling.h"
+#include "programs/pool.h"
 
 namespace ms_ext {
 namespace {
@@ -35,7 +35,7 @@ thread_local std::vector<Offer> offers;
 thread_local std::vector<Allocation> allocations;  // those that an offer would fit, in order
 thread_local std::vector<void *> taken;
 
-// PyTorch's own CPU allocator, with the offers of the calling thread in front, and what a program recycles.
+// PyTorch's own CPU allocator, with the offers of the calling thread in front, and the pool of its program.
 class OfferingAllocator final : public c10::Allocator {
  public:
   explicit OfferingAllocator(c10::Allocator *base) : base_(base) { instance_ = this; }
@@ -43,8 +43,8 @@ class OfferingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t size) override {
     void *data = take_offer(size, c10::kCPU);
     if (data != nullptr) return {data, data, [](void *) {}, c10::Device(c10::kCPU)};
-    Recycling *const recycling = Recycling::current();
-    c10::DataPtr own = recycling == nullptr ? base_->allocate(size) : recycling->allocate(size, *base_, release);
+    c10::DataPtr own = Pool::current() == nullptr ? c10::DataPtr() : Pool::current()->allocate(size);
+    if (!own) own = base_->allocate(size);
     note_allocation(size, c10::kCPU, own.get());
     return own;
   }
@@ -56,8 +56,7 @@ class OfferingAllocator final : public c10::Allocator {
  private:
   static void release(void *data) {
     if (std::find(taken.begin(), taken.end(), data) != taken.end()) return;
-    Recycling *const recycling = Recycling::current();
-    if (recycling == nullptr || !recycling->keep(data)) instance_->base_->raw_deleter()(data);
+    if (!Pool::release(data)) instance_->base_->raw_deleter()(data);
   }
 
   static OfferingAllocator *instance_;
@@ -66,15 +65,15 @@ class OfferingAllocator final : public c10::Allocator {
 
 OfferingAllocator *OfferingAllocator::instance_ = nullptr;
 
-void install() {
+}  // namespace
+
+void use_offers_on_cpu() {
   static const bool installed = [] {
     c10::SetCPUAllocator(new OfferingAllocator(c10::GetCPUAllocator()), /*priority=*/1);
     return true;
   }();
   static_cast<void>(installed);
 }
-
-}  // namespace
 
 Turns::List Turns::get(size_t outputs) const {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -111,7 +110,7 @@ Donation::Donation(at::ArrayRef<at::Tensor> outputs, Turns &turns) : turns_(turn
     const size_t size = output.nbytes();
     const c10::DeviceType device = output.device().type();
     if (size < (output.is_cpu() ? kSmallestOnCpu : 1)) continue;
-    if (output.is_cpu()) install();
+    if (output.is_cpu()) use_offers_on_cpu();
     if (!known) {
       guess_[i] = static_cast<size_t>(std::count_if(
           offers.begin(), offers.end(), [size, device](const Offer &offer) { return offer.fits(size, device); }));

@@ -47,6 +47,9 @@ class Donation {
   Turns::List guess_;
 };
 
+// Has PyTorch's CPU allocator take what is offered, and the memory of a program's pool, from now on.
+void use_offers_on_cpu();
+
 // For an allocator: memory that this thread offers for an allocation of just this size, or null. It is not to be freed.
 void *take_offer(size_t size, c10::DeviceType device);
 

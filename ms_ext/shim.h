@@ -68,6 +68,9 @@ class Call {
     take(std::move(results), donation);
   }
 
+  // Throws if results are not as they were inferred.
+  void check(const std::vector<at::Tensor> &results) const;
+
   // Brings results, which may lie in outputs' memory already, to the outputs.
   void place(std::vector<at::Tensor> results);
 

@@ -13,7 +13,7 @@ import torch
 ROOT = pathlib.Path(__file__).parent.parent
 TORCH = pathlib.Path(torch.__file__).parent
 COMPILER = os.environ.get("CXX", "g++")
-OWN = ("ms_ext.cpp", "arguments.cpp", "donation.cpp", "programs/recycling.cpp")
+OWN = ("ms_ext.cpp", "arguments.cpp", "donation.cpp", "programs/pool.cpp")
 SOURCES = [ROOT / "tests/cpp/test_ms_ext.cpp", *(ROOT / "ms_ext" / path for path in OWN)]
 # The functions of tests/cpp/test_ms_ext.cpp. One that is not here is unused, which the compiler refuses; so is a name
 # that has no function.
@@ -40,9 +40,9 @@ TESTS = (
     "broken_text_throws",
     "results_land_in_the_outputs_memory",
     "scratch_takes_an_outputs_memory_once",
-    "freed_memory_serves_the_next_tensor_of_its_size",
-    "recycled_memory_may_outlive_the_program",
-    "memory_of_other_sizes_is_given_back",
+    "large_tensors_lie_in_the_pool",
+    "given_inputs_are_freed_by_their_last_tensor",
+    "outputs_get_the_memory_of_their_results",
     "virtual_functions_are_counted",
     "one_virtual_function_of_one_object_is_replaced",
 )

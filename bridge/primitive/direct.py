@@ -91,6 +91,12 @@ def module(name: str, take_apart: Callable[[Any], Any]) -> Any:
     return _module().Module(name, take_apart)
 
 
+def in_pool() -> Any:
+    """A context in which large tensors that PyTorch makes on this thread and the CPU lie in the memory that MindSpore
+    keeps for its own, so that they leave no gaps in the C library's."""
+    return _module().InPool()
+
+
 def has_mixed_precision() -> bool:
     """Whether a cell that runs now asks for `Cell.to_float` or `mindspore.amp`."""
     return is_built() and bool(_module().has_mixed_precision())

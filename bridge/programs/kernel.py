@@ -40,6 +40,8 @@ class ProgramKernel(Kernel):
         self.results = tuple((tuple(shape) or (1,), dtypes.TORCH_DTYPES[dtype]) for shape, dtype in program.results)
         # By aten_programInferType: some graphs are compiled without Python.
         _mindspore.infer_types_in_cpp(self, [dtypes.to_mindspore(dtype) for _, dtype in self.results])
+        if device == "CPU":
+            _mindspore.use_registered_kernel(self, "aten_program")
         if program.changes:
             _mindspore.keep_in_order(self)
         self.bprop = bprops.make(len(program.groups), differentiate)

@@ -12,7 +12,6 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from bridge import _mindspore
-from bridge.op import dtypes
 from bridge.primitive.tensors import torch_view
 from bridge.programs.calls import Refusal
 
@@ -64,7 +63,7 @@ class State:
         positions: dict[int, int] = {}
         for name, tensor in tensors.items():
             if id(tensor) not in positions:
-                self.parameters[name] = _parameter_of(name, tensor)
+                self.parameters[name] = _parameter_of(name, tensor, calls)
                 self.tensors.append(tensor)
                 positions[id(tensor)] = calls.share(self.parameters[name], tensor)
         self._buffers = [
@@ -137,7 +136,7 @@ def _persistent_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn
                 yield (f"{path}." if path else ""), owner, key, buffer
 
 
-def _parameter_of(name: str, tensor: torch.Tensor) -> ms.Parameter:
+def _parameter_of(name: str, tensor: torch.Tensor, calls: Any) -> ms.Parameter:
     """The Parameter for a tensor: the one that it has, or a new one."""
     if torch.nn.parameter.is_lazy(tensor):
         raise ValueError(f"{name} has no shape yet: call the PyTorch module once before bridge.cell")
@@ -148,8 +147,8 @@ def _parameter_of(name: str, tensor: torch.Tensor) -> ms.Parameter:
     known = _parameters.get(tensor)
     parameter = None if known is None else known()
     if parameter is None:
-        empty = ms.Tensor(shape=tuple(tensor.shape), dtype=dtypes.to_mindspore(tensor.dtype))
-        parameter = ms.Parameter(empty, name=name, requires_grad=tensor.requires_grad)
+        # By position, because MindSpore would copy what keywords hold too.
+        parameter = ms.Parameter(calls.tensor_on(tensor), name, tensor.requires_grad)
         _pair(parameter, tensor)
     else:
         _follow(parameter, tensor)

@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from bridge.primitive import direct
 from bridge.programs import ctc_loss
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes, registers, results_of
 from bridge.programs.draws import Draws, draws_nothing
@@ -238,7 +239,8 @@ class Tape(TorchDispatchMode):
     def _results_on_zeros(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What the kernel gives, without its data."""
 
-        with no_modes(), torch.enable_grad(), draws_nothing():  # what grad mode is when a program runs
+        # Grad mode is what it is when a program runs.
+        with no_modes(), torch.enable_grad(), draws_nothing(), direct.in_pool():
             args, kwargs = tree_map_only(torch.Tensor, zeros_like, (args, kwargs))
             results = func(*args, **kwargs)
         return tree_map_only(torch.Tensor, lambda result: self.fake_mode.from_tensor(result), results)

@@ -12,7 +12,7 @@
 #include <unordered_map>
 
 #include "ms_ext.h"
-#include "programs/recycling.h"
+#include "programs/pool.h"
 
 namespace ms_ext {
 namespace {
@@ -204,7 +204,7 @@ bool Program::run_step(const Step &step, Workspace &space, Call &c, bool is_reco
   auto &[registers, results, stack] = space;
   for (const Boxed &argument : step.arguments) stack.push_back(argument.fill(registers, c.device()));
   if (!is_recorded && !c.device().is_cpu()) bring_to_host(step, stack);
-  if (step.donated.empty()) {
+  if (step.donated.empty() || Pool::current() != nullptr) {
     step.op.callBoxed(stack);
     take_results(stack, results);
   } else {
@@ -259,13 +259,22 @@ Shapes Program::shapes() const {
   return shapes;
 }
 
+// Results that bring their memory.
+void Program::give(const Pool &pool, Registers &results, Call &c) {
+  c.check(results);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i].numel() == 0 || c.out(i).const_data_ptr() != nullptr) continue;
+    pool.give(i, std::move(results[i]));
+    results[i] = c.out(i);
+  }
+}
+
 bool Program::run(Call &c, bool is_recorded) const {
-  const Recycling recycling;
+  const Pool *const pool = Pool::current();
   Workspace space;
   Registers &registers = space.registers;
   registers.resize(registers_);
-  const auto inputs = c.inputs();
-  std::copy(inputs.begin(), inputs.end(), registers.begin());
+  for (size_t i = 0; i < inputs_; ++i) registers[i] = pool == nullptr ? c.inputs()[i] : pool->input(i, c.inputs()[i]);
   for (size_t i = 0; i < constants_.size(); ++i) registers[inputs_ + i] = constants_[i].on(c.device());
   bool stayed = true;
   for (const Step &step : steps_) stayed = run_step(step, space, c, is_recorded) && stayed;
@@ -277,6 +286,7 @@ bool Program::run(Call &c, bool is_recorded) const {
     if (results.back().dim() == 0) results.back() = results.back().unsqueeze(0);  // as MindSpore has it
   }
   registers.clear();
+  if (pool != nullptr) give(*pool, results, c);
   c.place(std::move(results));
   return stayed;
 }

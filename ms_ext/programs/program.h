@@ -11,6 +11,7 @@
 
 #include "boxed.h"
 #include "donation.h"
+#include "programs/pool.h"
 #include "shim.h"
 
 namespace ms_ext {
@@ -86,6 +87,7 @@ class Program {
   static void bring_to_host(const Step &step, torch::jit::Stack &stack);
   // Gives whether the call's results lie on the device.
   bool run_step(const Step &step, Workspace &space, Call &c, bool is_recorded) const;
+  static void give(const Pool &pool, Registers &results, Call &c);
   static at::Tensor memory_of(const Output &output, const Registers &registers, const at::Tensor &like);
 
   size_t inputs_ = 0;

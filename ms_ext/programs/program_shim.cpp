@@ -11,6 +11,7 @@
 
 #include "infer.h"
 #include "programs/families.h"
+#include "programs/pool.h"
 #include "programs/program.h"
 #ifdef MS_EXT_CUDA
 #include "cuda/replay.h"
@@ -86,6 +87,14 @@ constexpr auto launch_program = ms_ext::launch_cpu;
 #endif
 
 extern "C" {
+
+#ifndef MS_EXT_CUDA
+void ms_ext_launch_program(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *extra,
+                           const ms_ext::PoolMemory *memory) {
+  const ms_ext::Pool pool(*memory);
+  ms_ext::launch_cpu(nparam, params, ndims, shapes, dtypes, nullptr, extra);
+}
+#endif
 
 int aten_programInit(int *, int64_t **, const char **, void *extra) {
   return ms_ext::init(extra, ms_ext::make_kernel<ms_ext::program_shim>);

@@ -2,6 +2,9 @@
 #include <ATen/Context.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/ScalarTypeToTypeMeta.h>
 
 #include <array>
@@ -11,7 +14,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,7 +24,7 @@
 #include "cuda/virtual_table.h"
 #include "donation.h"
 #include "ms_ext.h"
-#include "programs/recycling.h"
+#include "programs/pool.h"
 
 namespace {
 
@@ -393,81 +396,69 @@ void scratch_takes_an_outputs_memory_once() {
   EXPECT(donated(others, outputs, function) == std::vector<bool>{false});
 }
 
-// Has PyTorch's allocator be the one that knows of donations and recycling.
-void install() {
-  ms_ext::Turns turns;
-  donated(turns, {at::empty(kDonated)}, [] { return std::vector<at::Tensor>{at::empty(kDonated)}; });
-}
+// A pool as MindSpore has one, and the tensors of one launch: a large input that the program is given, and an output.
+struct FakePool {
+  static inline std::set<void *> used;
+  static inline char given[kDonated];
+  static inline void *output;
 
-void freed_memory_serves_the_next_tensor_of_its_size() {
-  install();
-  const ms_ext::Recycling recycling;
-  auto first = at::empty(kDonated), second = at::empty(kDonated);
-  const std::vector<const void *> places{second.const_data_ptr(), first.const_data_ptr()};
-  second.reset();
-  first.reset();
-  const auto smaller = at::empty(kDonated / 2);  // keeps away from them
-  first = at::empty(kDonated - 8);
-  second = at::empty(kDonated);
-  EXPECT(first.const_data_ptr() == places[1] && second.const_data_ptr() == places[0]);
-  EXPECT(smaller.const_data_ptr() != places[0] && smaller.const_data_ptr() != places[1]);
-}
-
-void recycled_memory_may_outlive_the_program() {
-  install();
-  at::Tensor kept, freed_elsewhere;
-  {
-    const ms_ext::Recycling recycling;
-    kept = at::empty(kDonated);
-    freed_elsewhere = at::empty(kDonated);
-    std::thread([&freed_elsewhere] { freed_elsewhere.reset(); }).join();
-    auto *const scratch = at::getCPUAllocator();
-    for (const size_t size : {size_t{4} * kDonated, size_t{16}}) {  // oneDNN's way
-      void *const data = scratch->raw_allocate(size);
-      scratch->raw_deallocate(data);
-    }
-    at::empty(kDonated);
-  }
-  kept.fill_(1);
-  EXPECT(kept.sum().item<double>() == kDonated);
-}
-
-// An allocator that knows how much of its memory is in use.
-class Counting final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t size) override {
-    auto *const data = new char[size];
-    sizes[data] = size;
-    bytes += size;
-    return {data, data, release, c10::Device(c10::kCPU)};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return release; }
-  void copy_data(void *to, const void *from, size_t size) const override { std::memcpy(to, from, size); }
-
-  static inline std::map<void *, size_t> sizes;
-  static inline size_t bytes = 0;
-
- private:
+  static void *allocate(size_t size) { return *used.insert(new char[size]).first; }
   static void release(void *data) {
-    bytes -= sizes[data];
-    delete[] static_cast<char *>(data);
+    EXPECT(used.erase(data) == 1);
+    if (data != given) delete[] static_cast<char *>(data);
   }
+  static void *take_input(void *, size_t input) { return input == 0 ? *used.insert(given).first : nullptr; }
+  static void give_output(void *, size_t, void *data) { output = data; }
+
+  static inline const ms_ext::PoolMemory memory{allocate, release, &used, take_input, give_output};
 };
 
-void memory_of_other_sizes_is_given_back() {
-  Counting base;
+void large_tensors_lie_in_the_pool() {
+  at::Tensor small, large, later;
   {
-    ms_ext::Recycling recycling;
-    const auto release = [](void *data) { EXPECT(ms_ext::Recycling::current()->keep(data)); };
-    const size_t step = 1 << 20;
-    for (size_t i = 1; i <= 20; ++i) {
-      const size_t size = (21 - i) * step;  // none has the size of another
-      const auto memory = recycling.allocate(size, base, release);
-      EXPECT(Counting::bytes <= 20 * step);
-    }
-    EXPECT(Counting::bytes > step);
+    const ms_ext::Pool pool(FakePool::memory);
+    small = at::empty(16);
+    large = at::zeros(kDonated);
+    EXPECT(FakePool::used == std::set<void *>{large.mutable_data_ptr()});
+    at::empty(kDonated);
+    EXPECT(FakePool::used.size() == 1);
+    auto *const allocator = at::getCPUAllocator();
+    allocator->raw_deallocate(allocator->raw_allocate(4 * kDonated));  // oneDNN's way
+    EXPECT(FakePool::used.size() == 1);
   }
-  EXPECT(Counting::bytes == 0);
+  later = at::empty(kDonated);
+  EXPECT(FakePool::used.size() == 1);
+  EXPECT(large.sum().item<double>() == 0);
+  std::thread([&large] { large.reset(); }).join();
+  EXPECT(FakePool::used.empty());
+}
+
+void given_inputs_are_freed_by_their_last_tensor() {
+  const ms_ext::Pool pool(FakePool::memory);
+  const at::Tensor view = at::from_blob(FakePool::given, {kDonated / 4}, at::kFloat);
+  at::Tensor input = pool.input(0, view), row = input.slice(0, 1, 2);
+  EXPECT(input.sizes() == view.sizes() && input.const_data_ptr() == view.const_data_ptr());
+  input.reset();
+  EXPECT(FakePool::used.size() == 1);
+  row.reset();
+  EXPECT(FakePool::used.empty());
+  EXPECT(pool.input(1, view).is_same(view));
+}
+
+void outputs_get_the_memory_of_their_results() {
+  const ms_ext::Pool pool(FakePool::memory);
+  at::Tensor result = at::ones(kDonated);
+  const void *const data = result.const_data_ptr();
+  pool.give(0, std::move(result));
+  EXPECT(FakePool::output == data && FakePool::used == std::set<void *>{FakePool::output});
+  FakePool::release(FakePool::output);
+  const at::Tensor shared = at::ones(kDonated);
+  for (const at::Tensor &other : {shared, at::ones(2 * kDonated).slice(0, kDonated), at::ones(4)}) {
+    pool.give(0, other);
+    EXPECT(FakePool::output != other.const_data_ptr());
+    EXPECT(at::from_blob(FakePool::output, other.sizes()).equal(other));
+    FakePool::release(FakePool::output);
+  }
 }
 
 // As PyTorch's allocators: an interface of several levels, and a class that implements it.

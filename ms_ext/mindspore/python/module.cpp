@@ -508,6 +508,7 @@ class Module {
 void define_module(py::module &module) {
   py::class_<Module>(module, "Module")
       .def(py::init<std::string, py::function>())
+      .def_static("tensor_on", [](const py::object &torch) { return ms::Tensor(from_torch(torch)); })
       .def("share", &Module::share)
       .def("replace", &Module::replace)
       .def_static("runs_plainly", &Module::runs_plainly)

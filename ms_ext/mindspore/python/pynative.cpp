@@ -3,6 +3,7 @@
 #include "mindspore/python/kernel.h"
 #include "mindspore/python/mixed_precision.h"
 #include "mindspore/python/module.h"
+#include "mindspore/python/program_kernel.h"
 #include "mindspore/python/queues.h"
 
 using ms_ext::pynative::Kernel;
@@ -10,6 +11,7 @@ using ms_ext::pynative::Kernel;
 PYBIND11_MODULE(_pynative, module) {
   define_graph_call(module);
   define_module(module);
+  define_in_pool(module);
   module.def("leave_queues", &ms_ext::leave_queues);
   module.def("cast", &ms_ext::pynative::cast);
   module.def("has_mixed_precision", &ms_ext::pynative::has_mixed_precision);
