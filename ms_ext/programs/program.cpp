@@ -206,7 +206,7 @@ bool Program::run_step(const Step &step, std::vector<at::Tensor> &registers, Cal
   for (const Boxed &argument : step.arguments) stack.push_back(argument.fill(registers, c.device()));
   if (!is_recorded && !c.device().is_cpu()) bring_to_host(step, stack);
   std::vector<at::Tensor> results;
-  if (step.donated.empty() || Pool::current() != nullptr) {
+  if (step.donated.empty()) {
     step.op.callBoxed(stack);
     results = results_of(stack);
   } else {
