@@ -13,7 +13,7 @@ are summed. MindSpore runs forward and backward in one call, so what is shown, f
 that of the forward chain.
 
 The ways take turns of 50 ms, so that threads which sleep in between are awake for most of it. Each row of the table
-shows the medians of turns, as soon as they are measured.
+shows the medians of turns, as soon as they are measured; with --backward, what follows from the fastest runs.
 
     python scripts/bench_calls.py                 # all, about ten minutes on two cores
     python scripts/bench_calls.py --backward      # about five
@@ -27,7 +27,7 @@ import functools
 import itertools
 import json
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -35,8 +35,8 @@ import mindspore as ms
 import torch
 
 from bench.cases import CASES, Case
-from bench.chains import WAYS, Chains
-from bench.turns import TURN_S, medians, seconds, turn
+from bench.chains import WAYS, Chains, Run
+from bench.turns import TURN_S, least, medians, seconds, turn
 
 SIZES = (16, 128, 512, 2048)
 MODES = ("pynative", "graph")
@@ -84,20 +84,20 @@ def measure(chains: Chains, backward: bool, repeats: int) -> dict[str, float]:
     assert one is not None
     link = min(seconds(one) for _ in range(3))
     length = max(1, min(CHAIN, int(TURN_S / link)))
-    turns = {way: take for way in WAYS if (take := a_turn(chains, way, length, backward))}
-    found = medians(turns, min(repeats, SLOW_REPEATS) if link > TURN_S else repeats)
+    repeats = min(repeats, SLOW_REPEATS) if link > TURN_S else repeats
+    forward = {way: run for way in WAYS if (run := chains.forward(way, length))}
+    if backward:
+        found = time_of_backward(chains, forward, length, repeats)
+    else:
+        found = medians({way: functools.partial(turn, run) for way, run in forward.items()}, repeats)
     return {way: time / length * 1e6 for way, time in found.items()}
 
 
-def a_turn(chains: Chains, way: str, length: int, backward: bool) -> Callable[[], float] | None:
-    """What takes a turn of this way and gives its seconds; None where this way does not exist."""
-    forward = chains.forward(way, length)
-    if forward is None:
-        return None
-    if not backward:
-        return functools.partial(turn, forward)
-    both = chains.backward(way, length)
-    return None if both is None else lambda: turn(both) - turn(forward)
+def time_of_backward(chains: Chains, forward: dict[str, Run], length: int, repeats: int) -> dict[str, float]:
+    """What forward and backward take longer than forward. The least times, since this is a difference."""
+    both = {way: run for way in forward if (run := chains.backward(way, length))}
+    times = least({(way, run): run for way in both for run in (both[way], forward[way])}, repeats)
+    return {way: times[way, both[way]] - times[way, forward[way]] for way in both}
 
 
 def print_header() -> None:

@@ -354,6 +354,45 @@ def test_tied_weights(mode: int) -> None:
     assert_equal(gradient(ms.Tensor([1, 4]))[1][0], table.weight.grad)
 
 
+def test_an_attribute_that_becomes_parameters_is_checked_as_mindspore_checks_it() -> None:
+    for cell in (nn.Cell(), tnn.Module(), tnn.ReLU()):
+        cell.own = []
+        first, second = (ms.Parameter(ms.Tensor([0.0]), name="same") for _ in range(2))
+        with pytest.raises(ValueError, match="already exists"):
+            cell.own = [first, second]
+
+
+class Varied(torch.nn.Module):
+    """Returns itself a parameter, a part of its input, and what it was given, by position and by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+
+    def forward(self, kind: str, x: torch.Tensor, *, y: torch.Tensor | None = None) -> Any:
+        found = {"parameter": self.weight, "view": x[:1], "conjugate": torch.complex(x, x).conj(), "transposed": x.T}
+        return {"one": found[kind], "more": (found[kind], y, kind)}
+
+
+@pytest.mark.parametrize("kind", ["parameter", "view", "conjugate", "transposed"])
+def test_results_of_every_kind_have_memory_of_their_own(kind: str) -> None:
+    module, x = Varied(), np.array([[3.0, 4.0], [5.0, 6.0]], np.float32)
+    expected = module(kind, torch.from_numpy(x), y=torch.from_numpy(x))
+    found: list[Any] = []
+
+    def run(x: ms.Tensor) -> ms.Tensor:
+        found.append(bridge.cell(module)(kind, x, y=x))
+        return x
+
+    run(ms.Tensor(x))
+    ms.grad(run)(ms.Tensor(x))
+    for results in found:
+        assert_equal(results["one"], expected["one"].resolve_conj())
+        assert_equal(results["more"][0], expected["more"][0].resolve_conj())
+        assert_equal(results["more"][1], expected["more"][1])
+        assert results["more"][2] == kind
+
+
 def test_modes_of_layers() -> None:
     layer, net = tnn.TransformerEncoderLayer(8, 2, 16), Block()
     assert layer.training and layer.module.training and net.norm.training

@@ -17,10 +17,10 @@ from bridge import _mindspore
 from bridge._start import start_on
 from bridge.documentation import PAGES
 from bridge.nn.in_place import returning_new_tensors
-from bridge.nn.module import Module
+from bridge.nn.module import Module, is_own
 from bridge.op import devices
 from bridge.primitive.graph_calls import graph_call
-from bridge.primitive.tensors import from_torch, torch_view
+from bridge.primitive.tensors import from_torch, torch_view, wait_for_pytorch
 from bridge.programs import tree
 from bridge.programs.cell import ModuleCell
 from bridge.programs.constructor import to_torch, without_device
@@ -34,6 +34,7 @@ class Layer(ModuleCell, Module):
     """
 
     torch_class: ClassVar[type[torch.nn.Module]] = torch.nn.Module
+    enable_tuple_broaden = False  # MindSpore's own; it asks for this in each call of a graph
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         start_on(devices.target())  # which seeds PyTorch as MindSpore was seeded
@@ -77,7 +78,8 @@ class Layer(ModuleCell, Module):
         if name == "forward" or hasattr(torch.nn.Module, name) or not hasattr(type(module), name):
             return _MISSING
         self.program.follow()  # a method may read and write the parameters
-        return self._given(getattr(module, name))
+        method = getattr(module, name)
+        return _then_wait(method) if callable(method) and devices.target() == "GPU" else self._given(method)
 
     def _given(self, value: Any) -> Any:
         """What the module has, for MindSpore."""
@@ -107,7 +109,7 @@ class Layer(ModuleCell, Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         module = self.__dict__["program"].function if "program" in self.__dict__ else None
-        if module is None:
+        if module is None or is_own(self, name, value):
             super().__setattr__(name, value)
         elif name in module._parameters:
             self._tie(name, value)
@@ -263,6 +265,18 @@ def _as_in_module(name: str) -> Callable[..., Any]:
         if name == "__iter__":
             return map(self._given, found)
         return self._given(found)
+
+    return called
+
+
+def _then_wait(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of PyTorch's that may write to parameters, on a stream of PyTorch's."""
+
+    @functools.wraps(method)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        found = method(*args, **kwargs)
+        wait_for_pytorch()
+        return found
 
     return called
 

@@ -14,6 +14,8 @@ from bridge.torch.keywords import check_device
 
 _Self = TypeVar("_Self", bound="Module")
 
+_PLAIN = frozenset((type(None), bool, int, float, str, list))
+
 _INSTEAD = {
     "forward": "call it, or its `construct`, which is MindSpore's name for a Cell's computation",
     "zero_grad": "MindSpore's gradients are values, which no step adds to: leave zero_grad out",
@@ -39,6 +41,9 @@ class Module(ms.nn.Cell):
             raise TypeError(f"{cls.__name__}: MindSpore runs and compiles `construct`: name its `forward` so")
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if is_own(self, name, value):
+            object.__setattr__(self, name, value)
+            return
         refuse_torch_modules(self, [value])
         super().__setattr__(name, value)
 
@@ -180,6 +185,14 @@ class Module(ms.nn.Cell):
         for parameter in self.parameters():
             parameter.requires_grad = requires_grad
         return self
+
+
+def is_own(cell: ms.nn.Cell, name: str, value: Any) -> bool:
+    """Whether an attribute that a Cell has gets a value that is no part of the Cell. MindSpore sets ten such attributes
+    in each call of a graph."""
+    if name not in vars(cell) or type(value) not in _PLAIN:
+        return False
+    return type(value) is not list or not any(isinstance(item, ms.Parameter) for item in value)
 
 
 def refuse_torch_modules(owner: ms.nn.Cell, values: Iterable[Any]) -> None:

@@ -10,7 +10,7 @@ import mindspore as ms
 import torch
 
 from bridge import _mindspore
-from bridge.primitive.tensors import torch_view
+from bridge.primitive.tensors import torch_view, wait_for_pytorch
 from bridge.programs.cell import ModuleCell
 
 
@@ -42,7 +42,9 @@ def load_state_dict(cell: ms.nn.Cell, state: Mapping[str, Any], strict: bool = T
     if hasattr(state, "_metadata"):
         tensors = collections.OrderedDict(tensors)
         tensors._metadata = state._metadata
-    return as_module(cell).load_state_dict(tensors, strict)
+    found = as_module(cell).load_state_dict(tensors, strict)
+    wait_for_pytorch()
+    return found
 
 
 def as_module(cell: ms.nn.Cell) -> torch.nn.Module:

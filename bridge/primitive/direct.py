@@ -77,15 +77,18 @@ def graph_call(name: str, plan: Callable[..., Any]) -> Any:
     return _module().GraphCall(name, plan)
 
 
-def module(name: str) -> Any:
-    """What runs a PyTorch module of that name in PyNative mode (ms_ext/module.cpp).
+def module(name: str, take_apart: Callable[[Any], Any]) -> Any:
+    """What runs a PyTorch module of that name in PyNative mode (ms_ext/mindspore/python/module.cpp).
+
+    Args:
+        take_apart: gives the tensors of what the module returns (`results` in bridge/programs/tree.py).
 
     Raises RuntimeError if the bridge was built for another MindSpore.
     """
     if not is_built():
         raise RuntimeError("bridge was built for another MindSpore: a module needs it built again")
     ctypes.CDLL(str(LIBRARIES / "libms_ext_python.so"))
-    return _module().Module(name)
+    return _module().Module(name, take_apart)
 
 
 def in_pool() -> Any:

@@ -39,6 +39,12 @@ def view_at(address: int | None, shape: Sequence[int], dtype: torch.dtype) -> to
     return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
+def wait_for_pytorch() -> None:
+    """On a GPU, until what was written on PyTorch's own stream is there for MindSpore's."""
+    if devices.target() == "GPU":
+        torch.cuda.current_stream().synchronize()
+
+
 class _CudaMemory:
     """Some bytes of CUDA memory, in the form in which PyTorch takes them from other libraries."""
 

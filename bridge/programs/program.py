@@ -60,7 +60,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         self._is_named(self.name)
         self.precision: torch.dtype | None = None
         start_on(devices.target())
-        self._calls = direct.module(self.name)
+        self._calls = direct.module(self.name, tree.results)
         if state is None and isinstance(function, torch.nn.Module):
             state, modules = tensors_of(function), [function]
         self.state = State(state or {}, modules, self._calls)
@@ -73,40 +73,48 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         self.weights = ms.ParameterTuple(list(self.state.parameters.values()))
         self.graph = GraphProgram(function, self.name, self.state, self._autocast, is_differentiable)
         if self._gpu >= 0:  # a graph goes on with the memory that its Parameters have when it is compiled
-            self._calls(lambda _: [], [], self._gpu, False)
+            self.follow()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not self._is_differentiable and _mindspore.is_recording():
-            _mindspore.stop_recording()
-            raise RuntimeError(no_gradient(self.name))
-        given = tree.arguments(args, kwargs)
-        found: Any = None
-
-        def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-            nonlocal found
-            args, kwargs = given.with_tensors(tensors)
-            if torch.is_grad_enabled():
-                with replaced(self._replacements):
-                    found = tree.results(self.on_torch(*args, **kwargs))
-            elif self._differentiates:
-                found = tree.results(self._differentiating(*args, **kwargs))
-            else:
-                found = tree.results(self.on_torch(*args, **kwargs))
-            self.state.follow()
-            return found.tensors
-
+        run, has_hooks = self._followed if self.state.has_buffers else self.function, False
+        if self._differentiates or self.precision is not None or not self._calls.runs_plainly():
+            run, has_hooks = self._run, self._is_recorded_with_hooks()
+        tensors: Sequence[ms.Tensor] = args
+        if kwargs or not tree.TENSORS.issuperset(map(type, args)):
+            given = tree.arguments(args, kwargs)
+            run, tensors = tree.calling(run, given), given.tensors
         with one_at_a_time:
             try:
-                has_hooks = _mindspore.is_recording() and self._has_hooks()
-                tensors = self._calls(run, given.tensors, self._gpu, has_hooks)
+                return self._calls(run, tensors, self._gpu, has_hooks)
             except BaseException:
                 _mindspore.stop_recording()
                 raise
-        assert found is not None
-        return found.with_tensors(tensors)
 
-    def _has_hooks(self) -> bool:
-        """Whether a module has hooks for the backward pass."""
+    def _followed(self, *args: Any, **kwargs: Any) -> Any:
+        """The function on PyTorch's tensors, where MindSpore neither records nor casts."""
+        found = self.function(*args, **kwargs)
+        self.state.follow()
+        return found
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        """The function on PyTorch's tensors, whatever MindSpore asks for."""
+        if torch.is_grad_enabled():
+            with replaced(self._replacements):
+                found = self.on_torch(*args, **kwargs)
+        elif self._differentiates:
+            found = self._differentiating(*args, **kwargs)
+        else:
+            found = self.on_torch(*args, **kwargs)
+        self.state.follow()
+        return found
+
+    def _is_recorded_with_hooks(self) -> bool:
+        """Whether MindSpore records this call, and a module has hooks for the backward pass."""
+        if not _mindspore.is_recording():
+            return False
+        if not self._is_differentiable:
+            _mindspore.stop_recording()
+            raise RuntimeError(no_gradient(self.name))
         return any(part._backward_hooks or part._backward_pre_hooks for part in self._modules)
 
     def told_apart_by(self) -> Any:
@@ -128,7 +136,9 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
     def follow(self) -> None:
         """Have the module's parameters and buffers be what MindSpore's are now, without a call."""
         with one_at_a_time:
-            self._calls(lambda _: [], [], self._gpu, False)
+            self._calls(tuple, [], self._gpu, False)
+        if self._gpu >= 0:
+            _mindspore.wait()  # for copies on MindSpore's stream: whoever reads or writes now is on PyTorch's
 
     def _autocast(self) -> Any:
         """What runs the module in the dtype that MindSpore asks for."""

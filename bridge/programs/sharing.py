@@ -12,6 +12,7 @@ import torch
 from bridge.op import devices
 from bridge.primitive import direct
 from bridge.primitive.kernel import one_at_a_time
+from bridge.programs import tree
 from bridge.programs.state import State
 
 
@@ -27,15 +28,15 @@ class Sharing:
     def __init__(self, name: str, parameters: Sequence[ms.Parameter], tensors: Sequence[torch.Tensor]) -> None:
         self.parameters = ms.ParameterTuple(parameters)
         self.tensors = list(tensors)
-        self._calls = direct.module(name)
+        self._calls = direct.module(name, tree.results)
         State({str(i): tensor for i, tensor in enumerate(tensors)}, [], self._calls)
 
     def run(self, function: Callable[[list[torch.Tensor]], Any], tensors: Sequence[ms.Tensor]) -> None:
         """Call a function with PyTorch's views of MindSpore's tensors, once the parameters are what MindSpore has."""
 
-        def called(views: list[torch.Tensor]) -> list[torch.Tensor]:
-            function(views)
-            return []
+        def called(*views: torch.Tensor) -> tuple[()]:
+            function([*views])
+            return ()
 
         with one_at_a_time:
             self._calls(called, tensors, self._gpu, False)

@@ -52,6 +52,7 @@ class State:
     Attributes:
         parameters: MindSpore's Parameters by name.
         tensors: PyTorch's tensors, in the same order.
+        has_buffers: whether the modules may put other tensors in the place of some.
     """
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], modules: Sequence[torch.nn.Module], calls: Any) -> None:
@@ -70,6 +71,7 @@ class State:
             for module in modules
             for _, owner, key, buffer in _persistent_buffers(module)
         ]
+        self.has_buffers = bool(self._buffers)
 
     def follow(self) -> None:
         """Share the tensors that the modules have put in the place of others."""

@@ -43,11 +43,14 @@ _WHOLE_STORAGE = torch.ops.aten.set_.source_Storage
 _SMALL = 2**22
 
 
-def _refuse_cudnns_attention_that_drops(func: Any, arguments: list[Any]) -> None:
-    """It was not tried how its gradient learns what it drew."""
+def _refuse_cudnns_draws(func: Any, arguments: list[Any]) -> None:
+    """Of attention it was not tried how the gradient learns what was drawn. A recurrent layer draws from a state that
+    PyTorch keeps to itself."""
     named = {argument.name: value for argument, value in zip(func._schema.arguments, arguments, strict=True)}
     if "cudnn_attention" in func.name() and named.get("dropout_p") not in (None, DEFAULT, 0.0):
         raise Refusal("a graph takes no attention of cuDNN's with dropout: torch.backends.cuda.enable_cudnn_sdp(False)")
+    if func is torch.ops.aten._cudnn_rnn.default and named["train"] and named["dropout"]:
+        raise Refusal("a graph takes no recurrent layer of cuDNN's with dropout: PyNative mode does")
 
 
 class Tape(TorchDispatchMode):
@@ -159,7 +162,7 @@ class Tape(TorchDispatchMode):
         self._note_files()
         arguments = self._arguments(func, args, kwargs)
         self.momentum.put(func, arguments)
-        _refuse_cudnns_attention_that_drops(func, arguments)
+        _refuse_cudnns_draws(func, arguments)
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
         refuse_out_of_range(func, fake_args, fake_kwargs)
         try:

@@ -16,8 +16,8 @@ from bridge import _mindspore
 from bridge.op import dtypes
 
 # What needs no look inside. PyTorch takes nested values apart in ten microseconds, and leaves a cycle of garbage.
-_TENSORS = frozenset((ms.Tensor, _mindspore.ParameterTensor))
-_PLAIN = _TENSORS.union((int, float, bool, str, type(None)))
+TENSORS = frozenset((ms.Tensor, _mindspore.ParameterTensor))
+_PLAIN = TENSORS.union((int, float, bool, str, type(None)))
 
 
 class Tree:
@@ -164,11 +164,23 @@ def is_of_torch(value: Any) -> bool:
 
 def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree | _TensorArguments | _PlainArguments:
     """The positional and keyword arguments of a call with MindSpore's tensors."""
-    if not kwargs and _TENSORS.issuperset(map(type, args)):
+    if not kwargs and TENSORS.issuperset(map(type, args)):
         return _TensorArguments(args)
     if _PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values())):
         return _PlainArguments(args, kwargs)
     return Tree((args, kwargs), ms.Tensor, to_torch_leaf)
+
+
+def calling(function: Callable[..., Any], given: Tree | _TensorArguments | _PlainArguments) -> Callable[..., Any]:
+    """What calls a function with these arguments, and is given the tensors in the place of theirs."""
+    if isinstance(given, _TensorArguments):
+        return function
+
+    def called(*tensors: Any) -> Any:
+        args, kwargs = given.with_tensors([*tensors])
+        return function(*args, **kwargs)
+
+    return called
 
 
 def _to_mindspore(leaf: Any) -> Any:

@@ -169,18 +169,18 @@ Program::Step::Step(Arguments &args) : op(find_operator(take<std::string>(args))
   }
 }
 
-std::vector<at::Tensor> Program::results_of(c10::ArrayRef<c10::IValue> stack) {
-  std::vector<at::Tensor> results;
-  for (const c10::IValue &value : stack) {
+void Program::take_results(torch::jit::Stack &stack, Registers &results) {
+  results.clear();
+  for (c10::IValue &value : stack) {
     if (value.isTensor()) {
-      results.push_back(value.toTensor());
+      results.push_back(std::move(value).toTensor());
     } else if (value.isTensorList()) {
       for (const at::Tensor &tensor : value.toTensorList()) results.push_back(tensor);
     } else if (value.isNone()) {
       results.emplace_back();
     }
   }
-  return results;
+  stack.clear();
 }
 
 bool Program::is_pytorchs() const {
@@ -200,21 +200,19 @@ void Program::bring_to_host(const Step &step, torch::jit::Stack &stack) {
   if (step.is_check) stack[0] = stack[0].toTensor().cpu();  // a check that fails there would end the process
 }
 
-bool Program::run_step(const Step &step, std::vector<at::Tensor> &registers, Call &c, bool is_recorded) const {
-  torch::jit::Stack stack;
-  stack.reserve(step.arguments.size());
+bool Program::run_step(const Step &step, Workspace &space, Call &c, bool is_recorded) const {
+  auto &[registers, results, stack] = space;
   for (const Boxed &argument : step.arguments) stack.push_back(argument.fill(registers, c.device()));
   if (!is_recorded && !c.device().is_cpu()) bring_to_host(step, stack);
-  std::vector<at::Tensor> results;
   if (step.donated.empty()) {
     step.op.callBoxed(stack);
-    results = results_of(stack);
+    take_results(stack, results);
   } else {
-    std::vector<at::Tensor> outputs, given;
+    Registers outputs, given;
     for (const int64_t output : step.outputs) outputs.push_back(c.out(static_cast<size_t>(output)));
     Donation donation(outputs, step.turns);
     step.op.callBoxed(stack);
-    results = results_of(stack);
+    take_results(stack, results);
     for (const int64_t result : step.donated) given.push_back(results.at(static_cast<size_t>(result)));
     donation.end(given);
   }
@@ -232,12 +230,13 @@ bool Program::run_step(const Step &step, std::vector<at::Tensor> &registers, Cal
   for (size_t i = 0; i < results.size(); ++i) {
     if (step.results[i] >= 0) registers[static_cast<size_t>(step.results[i])] = std::move(results[i]);
   }
+  results.clear();
   for (const int64_t last : step.last) registers[static_cast<size_t>(last)].reset();
   return stayed;
 }
 
 // Where kernels laid tensors out as when the program was captured, this is the memory itself.
-at::Tensor Program::memory_of(const Output &output, const std::vector<at::Tensor> &registers, const at::Tensor &like) {
+at::Tensor Program::memory_of(const Output &output, const Registers &registers, const at::Tensor &like) {
   bool as_captured = true;
   for (const Layout &layout : output.layouts) {
     const at::Tensor &tensor = registers[static_cast<size_t>(layout.reg)];
@@ -261,7 +260,7 @@ Shapes Program::shapes() const {
 }
 
 // Results that bring their memory.
-void Program::give(const Pool &pool, std::vector<at::Tensor> &results, Call &c) {
+void Program::give(const Pool &pool, Registers &results, Call &c) {
   c.check(results);
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i].numel() == 0 || c.out(i).const_data_ptr() != nullptr) continue;
@@ -272,12 +271,14 @@ void Program::give(const Pool &pool, std::vector<at::Tensor> &results, Call &c) 
 
 bool Program::run(Call &c, bool is_recorded) const {
   const Pool *const pool = Pool::current();
-  std::vector<at::Tensor> registers(registers_);
+  Workspace space;
+  Registers &registers = space.registers;
+  registers.resize(registers_);
   for (size_t i = 0; i < inputs_; ++i) registers[i] = pool == nullptr ? c.inputs()[i] : pool->input(i, c.inputs()[i]);
   for (size_t i = 0; i < constants_.size(); ++i) registers[inputs_ + i] = constants_[i].on(c.device());
   bool stayed = true;
-  for (const Step &step : steps_) stayed = run_step(step, registers, c, is_recorded) && stayed;
-  std::vector<at::Tensor> results;
+  for (const Step &step : steps_) stayed = run_step(step, space, c, is_recorded) && stayed;
+  Registers results;
   for (size_t i = 0; i < outputs_.size(); ++i) {
     const Output &output = outputs_[i];
     results.push_back(output.is_memory ? memory_of(output, registers, c.out(i))

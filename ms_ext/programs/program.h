@@ -74,13 +74,21 @@ class Program {
     std::vector<Layout> layouts;
   };
 
+  using Registers = std::vector<at::Tensor>;
+
+  // What a run needs; `results` and `stack` are empty between two steps.
+  struct Workspace {
+    Registers registers, results;
+    torch::jit::Stack stack;
+  };
+
   std::vector<bool> written() const;
-  static std::vector<at::Tensor> results_of(c10::ArrayRef<c10::IValue> stack);
+  static void take_results(torch::jit::Stack &stack, Registers &results);
   static void bring_to_host(const Step &step, torch::jit::Stack &stack);
   // Gives whether the call's results lie on the device.
-  bool run_step(const Step &step, std::vector<at::Tensor> &registers, Call &c, bool is_recorded) const;
-  static void give(const Pool &pool, std::vector<at::Tensor> &results, Call &c);
-  static at::Tensor memory_of(const Output &output, const std::vector<at::Tensor> &registers, const at::Tensor &like);
+  bool run_step(const Step &step, Workspace &space, Call &c, bool is_recorded) const;
+  static void give(const Pool &pool, Registers &results, Call &c);
+  static at::Tensor memory_of(const Output &output, const Registers &registers, const at::Tensor &like);
 
   size_t inputs_ = 0;
   size_t registers_ = 0;

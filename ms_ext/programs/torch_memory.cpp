@@ -72,7 +72,8 @@ at::Tensor plain(const at::Tensor &tensor) {
     throw std::runtime_error("MindSpore has no tensors like this one of PyTorch's: " + tensor.toString());
   }
   if (tensor._is_zerotensor()) return at::zeros(tensor.sizes(), tensor.options());  // which has no memory
-  return tensor.detach().resolve_conj().resolve_neg().contiguous();
+  const at::Tensor data(tensor.variable_data());  // detach(), but for a call through the dispatcher
+  return (data.is_conj() || data.is_neg() ? data.resolve_conj().resolve_neg() : data).contiguous();
 }
 
 std::vector<at::Tensor> tensors_on(const TensorMemory *memories, size_t count) {

@@ -16,6 +16,7 @@
 #include "include/utils/pynative/grad_state.h"
 #include "include/utils/pynative/variable.h"
 #include "mindspore/python/memory.h"
+#include "mindspore/python/mixed_precision.h"
 #include "mindspore/python/needs.h"
 #include "mindspore/python/queues.h"
 #include "mindspore/python/tensor_object.h"
@@ -142,6 +143,20 @@ struct Watched {
 
 using Objects = std::vector<py::object>;
 
+std::vector<PyObject *> pointers(const Objects &objects) {
+  std::vector<PyObject *> list;
+  list.reserve(objects.size());
+  for (const py::object &object : objects) list.push_back(object.ptr());
+  return list;
+}
+
+// Calls a function of Python's.
+py::object called(const py::object &function, const Objects &arguments) {
+  PyObject *result = PyObject_Vectorcall(function.ptr(), pointers(arguments).data(), arguments.size(), nullptr);
+  check(result != nullptr);
+  return py::reinterpret_steal<py::object>(result);
+}
+
 // What PyTorch recorded between tensors, which it frees with them.
 class Graph {
  public:
@@ -184,12 +199,6 @@ class Graph {
   }
 
  private:
-  static std::vector<PyObject *> pointers(const Objects &objects) {
-    std::vector<PyObject *> list;
-    for (const py::object &object : objects) list.push_back(object.ptr());
-    return list;
-  }
-
   Objects inputs_, outputs_, watched_objects_;
   std::vector<Watched> watched_;
 };
@@ -357,7 +366,8 @@ struct Call {
 // A module as Python calls it.
 class Module {
  public:
-  explicit Module(std::string name) : name_(std::move(name)) {}
+  // Args: what takes a value of PyTorch's apart into tensors and the rest (tree.results in bridge/programs/tree.py).
+  Module(std::string name, py::function take_apart) : name_(std::move(name)), take_apart_(std::move(take_apart)) {}
 
   // Has MindSpore's parameter use the memory of PyTorch's tensor from now on. Returns its position.
   size_t share(py::object own, py::object torch) {
@@ -367,27 +377,45 @@ class Module {
 
   void replace(size_t position, py::object torch) { shared_.at(position).replace(std::move(torch)); }
 
-  // Args: run([torch.Tensor, ...]), which runs the module and gives the tensors among its results; MindSpore's tensors;
-  // the GPU, or -1; whether modules have hooks for the backward pass. Returns MindSpore's tensors.
-  py::list operator()(const py::function &run, const py::sequence &tensors, int gpu, bool has_hooks) {
+  // Whether MindSpore neither records nor casts what is called now.
+  static bool runs_plainly() {
+    return !mindspore::pynative::GradState::Get().grad_flag() && !ms_ext::pynative::has_mixed_precision();
+  }
+
+  // Args: run(torch.Tensor, ...), which runs the module; MindSpore's tensors; the GPU, or -1; whether modules have
+  // hooks for the backward pass. Returns what it gave, with MindSpore's tensors in place of PyTorch's.
+  py::object operator()(const py::object &run, const py::sequence &tensors, int gpu, bool has_hooks) {
+    TORCH(ms_ext_is_torch);
     Call call;
     for (const py::handle tensor : tensors) call.inputs.push_back(tensor_of(tensor));
+    call.shared.reserve(shared_.size());
     for (const Shared &shared : shared_) call.shared.push_back(shared.tensor());
     const auto place = place_of(call, gpu);
     for (size_t i = 0; i < shared_.size(); ++i) shared_[i].follow(call.shared[i], gpu);
     view(&call, gpu);
     const OnStream on_stream(place);
-    py::list results;
+    py::object value;
     {
       const Recording recording(call.records);
-      results = run(py::cast(call.views));
+      value = called(run, call.views);
     }
-    py::list own;
-    for (const py::handle result : results) {
-      own.append(py::cast(ms::Tensor(from_torch(result, Place::stream_id_of(place)))));
+    note_writes(call);
+    const uint32_t stream_id = Place::stream_id_of(place);
+    if (ms_ext_is_torch(value.ptr())) {
+      const TensorPtr own = from_torch(value, stream_id);
+      if (call.records) record(call, {value}, {own}, gpu, has_hooks);
+      return py::cast(ms::Tensor(own));
     }
-    finish(call, results, own, gpu, has_hooks);
-    return own;
+    const py::object parts = take_apart_(value);
+    const auto results = parts.attr("tensors").cast<Objects>();
+    TensorPtrList own;
+    py::list given;
+    for (const py::object &result : results) {
+      own.push_back(from_torch(result, stream_id));
+      given.append(py::cast(ms::Tensor(own.back())));
+    }
+    if (call.records) record(call, results, own, gpu, has_hooks);
+    return parts.attr("with_tensors")(given);
   }
 
  private:
@@ -430,23 +458,26 @@ class Module {
     }
   }
 
-  // Records the call, and tells MindSpore which inputs the module wrote to.
-  void finish(const Call &call, const py::list &results, const py::list &own, int gpu, bool has_hooks) const {
+  // Tells MindSpore which inputs the module wrote to.
+  static void note_writes(const Call &call) {
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      if (version(call.views[i]) != 0) call.inputs[i]->BumpVersion();
+    }
+  }
+
+  void record(const Call &call, const Objects &results, const TensorPtrList &own, int gpu, bool has_hooks) const {
     TensorPtrList recorded, outputs, written;
     Objects leaves, roots;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
-      const bool is_written = version(call.views[i]) != 0;
-      if (is_written) call.inputs[i]->BumpVersion();
       if (call.leaves[i]) {
         recorded.push_back(call.inputs[i]);
         leaves.push_back(call.leaves[i]);
       }
-      if (!is_written || !requires_grad(call.views[i])) continue;
+      if (version(call.views[i]) == 0 || !requires_grad(call.views[i])) continue;
       written.push_back(call.inputs[i]);
       outputs.push_back(call.inputs[i]);
       roots.push_back(call.views[i]);
     }
-    if (!call.records) return;
     for (size_t i = 0; i < shared_.size(); ++i) {
       if (!shared_[i].requires_grad()) continue;
       recorded.push_back(call.shared[i]);
@@ -454,7 +485,7 @@ class Module {
     }
     for (size_t i = 0; i < own.size(); ++i) {
       if (!requires_grad(results[i])) continue;
-      outputs.push_back(tensor_of(own[i]));
+      outputs.push_back(own[i]);
       roots.push_back(results[i]);
     }
     if (roots.empty()) return;
@@ -468,6 +499,7 @@ class Module {
   }
 
   std::string name_;
+  py::function take_apart_;
   std::vector<Shared> shared_;
 };
 
@@ -475,9 +507,10 @@ class Module {
 
 void define_module(py::module &module) {
   py::class_<Module>(module, "Module")
-      .def(py::init<std::string>())
+      .def(py::init<std::string, py::function>())
       .def_static("tensor_on", [](const py::object &torch) { return ms::Tensor(from_torch(torch)); })
       .def("share", &Module::share)
       .def("replace", &Module::replace)
+      .def_static("runs_plainly", &Module::runs_plainly)
       .def("__call__", &Module::operator());
 }

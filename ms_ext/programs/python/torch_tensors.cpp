@@ -59,6 +59,8 @@ PyObject *ms_ext_to_torch(const TensorMemory *memory, ms_ext::Gradient gradient,
   return result;
 }
 
+bool ms_ext_is_torch(PyObject *object) { return THPVariable_CheckExact(object); }
+
 bool ms_ext_from_torch(PyObject *tensor, TensorMemory *memory) {
   return succeeds([&] { *memory = ms_ext::memory_of(ms_ext::plain(THPVariable_Unpack(tensor))); });
 }

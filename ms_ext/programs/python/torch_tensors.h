@@ -24,6 +24,9 @@ extern "C" {
 // A torch.Tensor on that memory, or null. If it has a gradient, `leaf` is set to the tensor at which that is found.
 PyObject *ms_ext_to_torch(const ms_ext::TensorMemory *memory, ms_ext::Gradient gradient, PyObject **leaf);
 
+// Whether it is a torch.Tensor or a parameter, and no instance of a class that derives from them.
+bool ms_ext_is_torch(PyObject *object);
+
 // The memory of a torch.Tensor; of a contiguous copy if it is not contiguous.
 bool ms_ext_from_torch(PyObject *tensor, ms_ext::TensorMemory *memory);
 
