@@ -109,7 +109,7 @@ Donation::Donation(at::ArrayRef<at::Tensor> outputs, Turns &turns) : turns_(turn
     const at::Tensor &output = outputs[i];
     const size_t size = output.nbytes();
     const c10::DeviceType device = output.device().type();
-    if (size < (output.is_cpu() ? kSmallestOnCpu : 1)) continue;
+    if (size < (output.is_cpu() ? kSmallestOnCpu : 1) || output.const_data_ptr() == nullptr) continue;
     if (output.is_cpu()) use_offers_on_cpu();
     if (!known) {
       guess_[i] = static_cast<size_t>(std::count_if(

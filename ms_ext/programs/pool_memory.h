@@ -7,7 +7,7 @@
 namespace ms_ext {
 
 // The C library keeps smaller pieces itself, and faster.
-constexpr size_t kSmallestInPool = 16384;
+constexpr size_t kSmallestInPool = 65536;
 
 // The pool, and the tensors of a launch. Whoever has memory of the pool frees it.
 struct PoolMemory {

@@ -204,7 +204,7 @@ bool Program::run_step(const Step &step, Workspace &space, Call &c, bool is_reco
   auto &[registers, results, stack] = space;
   for (const Boxed &argument : step.arguments) stack.push_back(argument.fill(registers, c.device()));
   if (!is_recorded && !c.device().is_cpu()) bring_to_host(step, stack);
-  if (step.donated.empty() || Pool::current() != nullptr) {
+  if (step.donated.empty()) {
     step.op.callBoxed(stack);
     take_results(stack, results);
   } else {
