@@ -195,8 +195,12 @@ class Scales(ms.nn.Cell):
         self.part: Any = bridge.cell(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(drop)))
         self.weight, self.bias = ms.Parameter(ms.Tensor([1.0, 2.0, 3.0]), name="weight"), bias
 
+    @property
+    def shift(self) -> float:
+        return SCALE * self.bias
+
     def construct(self, x):
-        return aten.add(aten.mul(self.part(x), self.weight), SCALE * self.bias)
+        return aten.add(aten.mul(self.part(x), self.weight), self.shift)
 
 
 @graph_only

@@ -139,9 +139,14 @@ def _methods(kind: type) -> dict[str, Any]:
     return {
         f"{base.__qualname__}.{name}": value
         for base in reversed(kind.__mro__)
-        for name, value in vars(base).items()
-        if isinstance(value, FunctionType) and _is_written(value)
+        for name, member in vars(base).items()
+        if isinstance(value := _function_of(member), FunctionType) and _is_written(value)
     }
+
+
+def _function_of(member: Any) -> Any:
+    """The function that a property, a static method or a class method has."""
+    return member.fget if isinstance(member, property) else getattr(member, "__func__", member)
 
 
 def _parts_of_cell(cell: ms.nn.Cell) -> dict[str, Any]:

@@ -107,6 +107,8 @@ Program::Program(Arguments args)
     }
   }
   written_ = written();
+  is_pytorchs_ = std::all_of(steps_.begin(), steps_.end(),
+                             [](const Step &step) { return step.op.schema().name().rfind("aten::", 0) == 0; });
 }
 
 // The inputs that calls write to. A view's memory is that of the arguments that may be in its call's results.
@@ -181,11 +183,6 @@ void Program::take_results(torch::jit::Stack &stack, Registers &results) {
     }
   }
   stack.clear();
-}
-
-bool Program::is_pytorchs() const {
-  return std::all_of(steps_.begin(), steps_.end(),
-                     [](const Step &step) { return step.op.schema().name().rfind("aten::", 0) == 0; });
 }
 
 size_t Program::reads_in_calls() const {

@@ -39,7 +39,7 @@ class Program {
   size_t calls() const { return steps_.size(); }
 
   // Whether all calls are of PyTorch's own operators, which launch on PyTorch's current stream.
-  bool is_pytorchs() const;
+  bool is_pytorchs() const { return is_pytorchs_; }
 
   // Whether a call writes to this input, or to a view of it.
   bool writes_to(size_t input) const { return input < written_.size() && written_[input]; }
@@ -106,6 +106,7 @@ class Program {
   std::deque<Step> steps_;
   std::vector<Output> outputs_;
   std::vector<bool> written_;  // inputs
+  bool is_pytorchs_ = false;
 };
 
 }  // namespace ms_ext
