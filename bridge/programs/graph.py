@@ -18,7 +18,7 @@ from bridge.programs.calls import Refusal
 from bridge.programs.capture import Spec
 from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.kernel import forward_kernel, program_call, program_result
-from bridge.programs.refusals import keeps_between_calls, no_python_draws, refuse_hooks
+from bridge.programs.refusals import keeps_between_calls, no_python_draws, refuse_hooks, refuse_racing_gradients
 from bridge.programs.sizes import for_all_sizes
 from bridge.programs.state import State
 
@@ -58,6 +58,8 @@ class GraphProgram:
         own = zip(weights, self.state.parameters.values(), strict=True)
         specs = [*(spec_of(weight, parameter.requires_grad) for weight, parameter in own), *arguments.specs()]
         device = devices.own_kernels()
+        if device == "GPU":
+            refuse_racing_gradients(self.state.tensors)
         torch_device = devices.torch_name(device)
         unknown = tuple(i for i, spec in enumerate(specs) if -1 in spec.shape)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import mindspore as ms
 import numpy as np
 import torch
 
@@ -25,6 +26,25 @@ def refuse_hooks(function: Callable[..., Any]) -> None:
             if getattr(owner, kind, None):
                 where = f"{type(function).__name__}.{name}".rstrip(".")
                 raise Refusal(f"{where} has {kind.strip('_').replace('_', ' ')}, which run in PyNative mode only")
+
+
+def refuse_racing_gradients(weights: Iterable[torch.Tensor]) -> None:
+    """Refuses a data-parallel graph on GPUs in which MindSpore would reduce the gradients by more than one AllReduce.
+
+    MindSpore gives them a stream of their own then, and the graph does not wait for it: the ranks differ, whoever
+    computed the gradients (MindSpore 2.10, two H200s). docs/parallel.md has the measurement.
+    """
+    context = ms.get_auto_parallel_context
+    if context("parallel_mode") != ms.ParallelMode.DATA_PARALLEL:
+        return
+    mebibytes = sum(weight.nbytes for weight in weights) / 2**20
+    fusion = context("comm_fusion").get("allreduce", {})
+    if fusion.get("mode") != "size" or fusion["config"] < mebibytes:
+        raise Refusal(
+            "in a data-parallel graph on GPUs MindSpore does not wait for its AllReduces if it has more than one, and "
+            "the ranks differ: make it one, before the first step, by mindspore.set_auto_parallel_context("
+            'comm_fusion={"allreduce": {"mode": "size", "config": 2**20}})'
+        )
 
 
 def no_gradient(name: str) -> str:
