@@ -107,12 +107,10 @@ def join(device: str) -> tuple[int, int]:
         communication.init()
     rank, ranks = communication.get_rank(), communication.get_group_size()
     ms.set_auto_parallel_context(
-        parallel_mode=ms.ParallelMode.DATA_PARALLEL,
-        gradients_mean=True,
-        device_num=ranks,
-        global_rank=rank,
-        comm_fusion={"allreduce": {"mode": "size", "config": 2**20}},  # on GPUs several in a graph are not waited for
+        parallel_mode=ms.ParallelMode.DATA_PARALLEL, gradients_mean=True, device_num=ranks, global_rank=rank
     )
+    if device == "GPU":  # MindSpore does not wait for several in a graph
+        ms.set_auto_parallel_context(comm_fusion={"allreduce": {"mode": "size", "config": 2**20}})
     return rank, ranks
 
 
