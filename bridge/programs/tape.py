@@ -30,7 +30,7 @@ from bridge.programs.memory import layout, storage_of
 from bridge.programs.replaced import Replacement
 from bridge.programs.run_time_momentum import RunTimeMomentum
 from bridge.programs.values import Values
-from bridge.programs.wrong_on_meta import is_wrong_on_meta, refuse_out_of_range, with_strides_of_view, zeros_like
+from bridge.programs.wrong_on_meta import is_wrong_on_meta, refuse_out_of_range, results_on_data, with_strides_of_view
 
 # They write to these arguments when they run in training mode, although their schemas do not say so.
 _HIDDEN_WRITES = ("running_mean", "running_var")
@@ -241,8 +241,7 @@ class Tape(TorchDispatchMode):
 
         # Grad mode is what it is when a program runs.
         with no_modes(), torch.enable_grad(), draws_nothing(), direct.in_pool():
-            args, kwargs = tree_map_only(torch.Tensor, zeros_like, (args, kwargs))
-            results = func(*args, **kwargs)
+            results = results_on_data(func, args, kwargs)
         return tree_map_only(torch.Tensor, lambda result: self.fake_mode.from_tensor(result), results)
 
     def _value(self, func: Any, arguments: list[Any], args: Any, kwargs: Any, error: Exception) -> Any:
