@@ -422,6 +422,15 @@ class Fails(nn.Module):
         return x @ x
 
 
+class LoopsOnData(nn.Module):
+    """It would never end while each answer is True."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        while (x < 9).any():
+            x = x + 1
+        return x
+
+
 class WritesAttribute(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -444,6 +453,7 @@ class Chooses(nn.Module):
 
 REFUSALS = [
     (WritesAttribute, ["writes to a tensor of shape [3] that is neither a parameter nor a persistent buffer"]),
+    (LoopsOnData, ["asks for a value that depends on data", "while (x < 9).any():"]),
     (AsksInput, ["asks for a value that depends on data", "if x.sum() > 0:"]),
     (CountsInput, ["asks for a shape that depends on data", "return x[x > 0]"]),
     (ReadsByNumPy, ["Tensor.numpy asks for a value that depends on data", "np.sort(x.detach().numpy())"]),
