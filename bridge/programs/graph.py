@@ -57,7 +57,8 @@ class GraphProgram:
             refuse_hooks(module)
         arguments = Arguments(args, kwargs)
         own = zip(weights, self.state.parameters.values(), strict=True)
-        specs = [*(spec_of(weight, parameter.requires_grad) for weight, parameter in own), *arguments.specs()]
+        specs = [spec_of(weight, parameter.requires_grad) for weight, parameter in own]
+        specs += arguments.specs(self.is_differentiable)
         device = devices.own_kernels()
         torch_device = devices.torch_name(device)
         unknown = tuple(i for i, spec in enumerate(specs) if -1 in spec.shape)
