@@ -431,6 +431,12 @@ class LoopsOnData(nn.Module):
         return x
 
 
+class MakesSparse(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        adjacency = torch.sparse_coo_tensor(torch.eye(2, dtype=torch.int64), x[0, :2], (2, 2))
+        return torch.sparse.mm(adjacency, x)
+
+
 class WritesAttribute(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -453,6 +459,7 @@ class Chooses(nn.Module):
 
 REFUSALS = [
     (WritesAttribute, ["writes to a tensor of shape [3] that is neither a parameter nor a persistent buffer"]),
+    (MakesSparse, ["has a tensor of the layout sparse_coo", "torch.sparse_coo_tensor(torch.eye(2"]),
     (LoopsOnData, ["asks for a value that depends on data", "while (x < 9).any():"]),
     (AsksInput, ["asks for a value that depends on data", "if x.sum() > 0:"]),
     (CountsInput, ["asks for a shape that depends on data", "return x[x > 0]"]),

@@ -160,6 +160,7 @@ class Tape(TorchDispatchMode):
         if not isinstance(func, torch._ops.OpOverload):
             raise Refusal(f"torch's {func} is no single operator, which a graph takes: PyNative mode takes all")
         self._note_files()
+        _refuse_layouts(func, (args, kwargs))
         arguments = self._arguments(func, args, kwargs)
         self.momentum.put(func, arguments)
         _refuse_cudnns_draws(func, arguments)
@@ -180,6 +181,7 @@ class Tape(TorchDispatchMode):
             if sum(tensor.numel() for tensor in tree_leaves(fake_args) if isinstance(tensor, torch.Tensor)) >= _SMALL:
                 raise
             results = self._results_on_zeros(func, fake_args, fake_kwargs)  # or its error, in the kernel's words
+        _refuse_layouts(func, results)
         if func in _FRESH:
             self.fresh.update(register.number for register in registers(arguments))
         if func is ctc_loss.BACKWARD:
@@ -270,6 +272,15 @@ class Tape(TorchDispatchMode):
         """The answer to a question, with calls that check it."""
         self.calls += checks(answer, register, self._like(register))
         return answer.value
+
+
+def _refuse_layouts(func: Any, tensors: Any) -> None:
+    for tensor in tree_leaves(tensors):
+        if isinstance(tensor, torch.Tensor) and tensor.layout is not torch.strided:
+            layout = str(tensor.layout).removeprefix("torch.")
+            raise Refusal(
+                f"{func.name()} has a tensor of the layout {layout}, which a graph does not take: PyNative mode does"
+            )
 
 
 def _unknown(func: Any, error: Exception) -> Refusal:
