@@ -246,6 +246,44 @@ def test_what_cannot_be_fused_is_refused() -> None:
         bridge.fuse(line)
 
 
+class Counts(torch.nn.Module):
+    """Its next call is another one."""
+
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x * self.calls
+
+
+class Hooked(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = torch.nn.ReLU()
+        self.part.register_forward_hook(lambda *_: None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.part(x)
+
+
+@pytest.mark.parametrize("wrap", [bridge.fuse, bridge.value_and_grad, lambda call: bridge.fuse(bridge.fuse(call))])
+@pytest.mark.parametrize(
+    "kind, words", [(Counts, r"Counts\.calls changes in a call"), (Hooked, r"Hooked\.part has forward hooks")]
+)
+@pytest.mark.usefixtures("own_programs")
+def test_what_a_graph_does_not_see_of_a_module_inside_is_refused(kind: Any, words: str, wrap: Any) -> None:
+    cell = bridge.cell(kind())
+    fused = wrap(lambda x: cell(x))
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return fused(x)
+
+    with pytest.raises(RuntimeError, match=words):
+        call(numbers(2, 2))
+    fused(numbers(2, 2))  # in PyNative mode all of it runs
+
+
 def test_outside_a_tensor_of_pytorchs_is_refused_as_before() -> None:
     with pytest.raises(TypeError, match=r"torch\.Tensor"):
         aten.relu(torch.ones(2))

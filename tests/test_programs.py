@@ -36,6 +36,21 @@ def equal(own: ms.Tensor, expected: torch.Tensor) -> bool:
     return np.array_equal(own.asnumpy(), expected.detach().cpu().numpy(), equal_nan=True)
 
 
+_TABLE = data(3)
+
+
+class NamesAnArray(Module):
+    """Its code names an array of NumPy's, which compares with nothing as a whole."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.tensor(_TABLE, device=x.device)
+
+
+def test_a_module_may_name_an_array() -> None:
+    x = data(2, 3)
+    assert equal(bridge.cell(NamesAnArray())(ms.Tensor(x)), NamesAnArray()(on_device(x)))
+
+
 def mlp() -> Any:
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))

@@ -56,6 +56,19 @@ class Recurrent(nn.Module):
         return self.gru(y)[0], h
 
 
+class Factors(nn.Module):
+    """Kernels that refuse zeros, of matrices that LAPACK has laid out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(5) + torch.randn(5, 5) / 9)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        product = self.weight @ self.weight.mT
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky(product))
+        return x @ inverse, torch.linalg.slogdet(self.weight)[1], torch.linalg.solve(product, x.mT)
+
+
 class Tied(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -254,6 +267,7 @@ MODULES: list[Any] = [
     (channels_last, [floats(2, 3, 8, 8)]),
     (Attention, [floats(2, 5, 16)]),
     (ByHand, [floats(2, 5, 16)]),
+    (Factors, [floats(2, 5)]),
     (Tied, [lambda: torch.randint(0, 11, (2, 7))]),
     (Writes, [floats(3, 6)]),
     (GivesDataclass, [floats(3, 4)]),
@@ -408,6 +422,21 @@ class Fails(nn.Module):
         return x @ x
 
 
+class LoopsOnData(nn.Module):
+    """It would never end while each answer is True."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        while (x < 9).any():
+            x = x + 1
+        return x
+
+
+class MakesSparse(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        adjacency = torch.sparse_coo_tensor(torch.eye(2, dtype=torch.int64), x[0, :2], (2, 2))
+        return torch.sparse.mm(adjacency, x)
+
+
 class WritesAttribute(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -430,6 +459,8 @@ class Chooses(nn.Module):
 
 REFUSALS = [
     (WritesAttribute, ["writes to a tensor of shape [3] that is neither a parameter nor a persistent buffer"]),
+    (MakesSparse, ["has a tensor of the layout sparse_coo", "torch.sparse_coo_tensor(torch.eye(2"]),
+    (LoopsOnData, ["asks for a value that depends on data", "while (x < 9).any():"]),
     (AsksInput, ["asks for a value that depends on data", "if x.sum() > 0:"]),
     (CountsInput, ["asks for a shape that depends on data", "return x[x > 0]"]),
     (ReadsByNumPy, ["Tensor.numpy asks for a value that depends on data", "np.sort(x.detach().numpy())"]),
@@ -528,6 +559,37 @@ def test_what_raises_for_some_data_is_checked_when_the_graph_runs() -> None:
     for offset, words in ((-20, "ValueError: too small"), (20, "AssertionError: too large")):
         with pytest.raises(RuntimeError, match=rf"was taken to be \w+ when the graph was compiled.*{words}"):
             run(data(3, 4) + offset)
+
+
+class Nested(nn.Module):
+    """Which error it raises depends on data too."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not (x < 9).all():
+            raise ValueError("large" if (x < 99).all() else "huge")
+        return x * 2
+
+
+def test_the_error_of_a_check_may_depend_on_data() -> None:
+    x = np.ones((2, 3), np.float32)
+    assert_equal([torch.full((2, 3), 2.0)], [as_cell(Nested())(ms.Tensor(x))])
+
+
+_runs: list[int] = []
+
+
+class ChecksOften(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        _runs.append(len(_runs))
+        for limit in range(10):
+            assert (x < limit + 9).all(), "too large"
+        return x * 2
+
+
+def test_each_check_takes_one_more_run() -> None:
+    _runs.clear()
+    as_cell(ChecksOften())(ms.Tensor(np.ones((2, 3), np.float32)))
+    assert len(_runs) == 1 + 10 + 1  # one without an error, one with that of each check, and one that is written down
 
 
 class Part(ms.nn.Cell):

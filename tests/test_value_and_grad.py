@@ -15,7 +15,7 @@ from mindspore import nn, ops
 import bridge
 from bridge import aten, optim
 from bridge.torch.nn import functional as F
-from shared import data
+from shared import data, on_device, torch_device
 
 Mode = Callable[..., Any]
 
@@ -146,6 +146,31 @@ def test_its_gradient_is_refused(mode: Mode) -> None:
     with pytest.raises(RuntimeError, match=r"two_results: the gradient of what bridge\.value_and_grad gives is not"):
         mode(twice)(x)
     assert same(differentiated(x, y), ms.value_and_grad(two_results)(x, y))
+
+
+class Folds(torch.nn.Module):
+    """A product that PyTorch computes by another kernel if its first factor requires a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(2, 8, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
+
+
+def test_an_argument_requires_no_gradient_that_is_not_asked_for(mode: Mode) -> None:
+    torch.manual_seed(0)
+    folds = Folds().to(torch_device())
+    expected = folds(on_device(data(12, 8)))
+    cell = bridge.cell(folds)
+    differentiate = bridge.value_and_grad(lambda x: cell(x), None, cell.trainable_params())
+
+    def step(x):
+        return differentiate(x)
+
+    value, _ = mode(step)(ms.Tensor(data(12, 8)))
+    assert np.array_equal(value.asnumpy(), expected.detach().cpu().numpy())
 
 
 def test_what_is_wrong_is_said() -> None:

@@ -30,20 +30,15 @@ class _Attribute:
 
 
 class Attributes:
-    """The attributes of a function's modules, as they are now."""
+    """The attributes of modules and of their parts, as they are now."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._name = type(function).__name__
-        modules = function.named_modules() if isinstance(function, torch.nn.Module) else ()
-        self._before = [(path, module, _attributes(module)) for path, module in modules]
+    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
+        parts = [(type(root).__name__, *part) for root in modules for part in root.named_modules()]
+        self._before = [(f"{name}.{path}".rstrip("."), part, _attributes(part)) for name, path, part in parts]
 
     def changed(self) -> list[str]:
         """The names of those that are others now."""
-        return [
-            ".".join(filter(None, (self._name, path, key)))
-            for path, module, before in self._before
-            for key in _changed(before, _kept(module))
-        ]
+        return [f"{path}.{key}" for path, module, before in self._before for key in _changed(before, _kept(module))]
 
     def restore_caches(self, is_constant: Callable[[torch.Tensor, set[int]], bool]) -> None:
         """Have what the next call would compute again be as it was: a table of positions, say, with its length."""

@@ -53,10 +53,12 @@ class GraphProgram:
 
     def plan_in_graph(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The expression of a call (bridge/primitive/graph_calls.py)."""
-        refuse_hooks(self.function)
+        for module in self.state.modules:
+            refuse_hooks(module)
         arguments = Arguments(args, kwargs)
         own = zip(weights, self.state.parameters.values(), strict=True)
-        specs = [*(spec_of(weight, parameter.requires_grad) for weight, parameter in own), *arguments.specs()]
+        specs = [spec_of(weight, parameter.requires_grad) for weight, parameter in own]
+        specs += arguments.specs(self.is_differentiable)
         device = devices.own_kernels()
         if device == "GPU":
             refuse_racing_gradients(self.state.tensors)
@@ -66,7 +68,7 @@ class GraphProgram:
         def plan_for(specs: list[Spec]) -> plan.Plan:
             return self._plan(arguments, specs, torch_device, unknown)
 
-        in_mode = _in_mode(self.function)
+        in_mode = _in_mode(self.state.modules)
         found = for_all_sizes(specs, lambda specs: in_mode(lambda: plan_for(specs))) if unknown else plan_for(specs)
         kernel = forward_kernel(self.name, found, device, self.is_differentiable)
         call = program_call(kernel, found.forward, [*weights, *arguments.tensors])
@@ -84,7 +86,7 @@ class GraphProgram:
 
     def _captured_alike(self, *inputs: Any) -> tuple[plan.Plan, plan.Origin]:
         """The plan, if the next call has the same."""
-        before = Attributes(self.function)
+        before = Attributes(self.state.modules)
         try:
             found = self._capture(*inputs)
             before.restore_caches(found[1].is_constant)
@@ -145,9 +147,9 @@ class GraphProgram:
         return found, origin
 
 
-def _in_mode(function: Callable[..., Any]) -> Callable[[Callable[[], Any]], Any]:
-    """Runs something while the modules of a function train, or do not, as they do now."""
-    modules = list(function.modules()) if isinstance(function, torch.nn.Module) else []
+def _in_mode(roots: Sequence[torch.nn.Module]) -> Callable[[Callable[[], Any]], Any]:
+    """Runs something while modules and their parts train, or do not, as they do now."""
+    modules = [module for root in roots for module in root.modules()]
     wanted = [module.training for module in modules]
 
     def run(call: Callable[[], Any]) -> Any:

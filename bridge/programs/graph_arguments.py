@@ -40,12 +40,13 @@ class Arguments:
             return {key: self._described(item) for key, item in value.items()}
         return to_torch_leaf(value)
 
-    def specs(self) -> list[Spec]:
+    def specs(self, require_gradients: bool) -> list[Spec]:
+        """The tensors' specs. PyTorch chooses kernels by what requires a gradient: matmul's, for one."""
         found: list[Spec] = []
         for tensor in self.tensors:
             if -2 in tensor.shape:
                 raise Refusal(f"a program in a graph needs known ranks, and that of {self.path(len(found))} is unknown")
-            found.append(spec_of(tensor, True))
+            found.append(spec_of(tensor, require_gradients))
         return found
 
     def path(self, tensor: int) -> str:

@@ -23,6 +23,8 @@ _OWN = pathlib.Path(__file__).parent
 
 # PyTorch asks this to find a faster kernel. A mask works for what it is, so the answer may be False until it is True.
 _CAUSAL = "_detect_is_causal_mask", "pass is_causal=True with a causal mask"
+# A run that asks more is a loop that goes on while data says so, as `trunc_normal_` does.
+_MOST = 1000
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,12 @@ class Answer:
     Args:
         value: None if the question is refused.
         error: what the other value leads to; empty if that is not known yet.
+        after: the answers to the questions after it, where it has its other value.
     """
 
     value: bool | None
     error: str = ""
+    after: tuple[Answer, ...] = ()
 
 
 class Guards:
@@ -50,6 +54,8 @@ class Guards:
 
     def answer(self) -> Answer:
         """That of the next question."""
+        if self._asked == _MOST:
+            return Answer(None)
         if self._asked == len(self._answers):
             is_causal, advice = _CAUSAL
             self._answers.append(Answer(False, advice) if _question().f_code.co_name == is_causal else Answer(True))
@@ -57,20 +63,26 @@ class Guards:
         return self._answers[self._asked - 1]
 
     def failed(self, error: Exception) -> bool:
-        """The run ended in an error. Whether the last answer is what led to it, and the other is to be tried."""
+        """The run ended in an error. Whether an answer is what led to it, and the other is to be tried."""
         del self._answers[self._asked :]
-        if not self._answers or self._answers[-1].error or self._answers[-1].value is None:
+        while self._answers and self._answers[-1].error:  # both of its values lead to an error
+            self._answers.pop()
+        if not self._answers or self._answers[-1].value is None:
             return False
-        self._answers[-1] = Answer(not self._answers[-1].value, f"{type(error).__name__}: {error}")
+        last = self._answers.pop()
+        self._answers += [Answer(not last.value, f"{type(error).__name__}: {error}"), *last.after]
+        if last.value is False:  # True is known to lead to the end
+            self.succeeded()
         return True
 
     def succeeded(self) -> bool:
-        """The run came to its end. Whether the other value of each answer is known to lead to an error; else the last
+        """These answers lead to the end. Whether the other value of each is known to lead to an error; else the last
         that is not is tried otherwise."""
         unknown = [i for i, answer in enumerate(self._answers) if not answer.error]
         if unknown:
             last = unknown[-1]
-            self._answers[last:] = [Answer(False if self._answers[last].value else None)]
+            after = tuple(self._answers[last + 1 :])
+            self._answers[last:] = [Answer(False if self._answers[last].value else None, after=after)]
         return not unknown
 
 

@@ -78,8 +78,8 @@ def is_once(listing: Listing) -> bool:
 
 
 def constants(listing: Listing) -> dict[int, torch.Tensor]:
-    """Those that the program uses."""
-    wanted = set(used(listing))
+    """Those that the program uses, and does not make of others."""
+    wanted = set(taken(listing))
     return {number: tensor for number, tensor in listing.tape.constants.items() if number in wanted}
 
 

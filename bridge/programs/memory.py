@@ -22,6 +22,12 @@ def layout_in_memory(tensor: torch.Tensor) -> Any:
     return tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
 
 
+def memory_of(tensor: torch.Tensor) -> torch.Tensor:
+    """All of a tensor's memory, as one row."""
+    length = tensor.untyped_storage().nbytes() // tensor.itemsize
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage(), 0, (length,), (1,))
+
+
 def is_whole(tensor: torch.Tensor) -> bool:
     """Whether a tensor is its memory, row by row."""
     whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.itemsize

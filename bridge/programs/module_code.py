@@ -33,7 +33,7 @@ def differentiates(module: torch.nn.Module) -> bool:
 @functools.cache
 def _differentiates(kind: type) -> bool:
     return any(
-        name == "autograd" or function.__globals__.get(name) in (torch.autograd, torch.autograd.grad)
+        name == "autograd" or any(function.__globals__.get(name) is it for it in (torch.autograd, torch.autograd.grad))
         for function in _functions(kind)
         for name in function.__code__.co_names
     )

@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 import torch
 
-from bridge.programs.calls import Call, Register
+from bridge.programs.calls import Call
 from bridge.programs.capture import Captured, Spec
 from bridge.programs.listing import Listing, Output, new_register
 from bridge.programs.memory import is_whole, layout_in_memory, storage_of
+from bridge.programs.views import view
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,12 @@ class Passing:
         self.forward = forward
         self.sources: list[Source] = []
         self._inputs = {storage_of(self.tape.tensors[number]): i for i, number in enumerate(captured.inputs)}
-        constants = {storage_of(self.tape.tensors[number]): number for number in self.tape.constants}
-        self._constants = {s: number for s, number in constants.items() if s not in written_constants}
+        # Of several in the same memory the last, which has all of it (see lay_out_constants).
+        self._constants = {
+            (storage_of(self.tape.tensors[number]), tensor.dtype): number
+            for number, tensor in self.tape.constants.items()
+            if storage_of(self.tape.tensors[number]) not in written_constants
+        }
         self._given: dict[Any, int] = {}
         for i, output in enumerate(forward.outputs):
             tensor = self.tape.tensors[output.registers[0]]
@@ -62,16 +67,15 @@ class Passing:
         return other
 
     def add(self, number: int) -> None:
-        """Pass a register of forward's."""
+        """Pass a register of forward's, which has no marks."""
         tensor = self.tape.tensors[number]
         storage = storage_of(tensor)
-        flagged = tensor.is_conj() or tensor.is_neg()  # these are no property of memory
-        if storage in self._constants:
-            self._of_constants.setdefault(self._constants[storage], []).append(number)
-        elif storage in self._inputs and not flagged and self._input(storage).dtype == tensor.dtype:
+        if (storage, tensor.dtype) in self._constants:
+            self._of_constants.setdefault(self._constants[storage, tensor.dtype], []).append(number)
+        elif storage in self._inputs and self._input(storage).dtype == tensor.dtype:
             self._of_inputs.setdefault(self._inputs[storage], []).append(number)
         else:
-            self._save(number, (storage, tensor.dtype, number) if flagged else (storage, tensor.dtype))
+            self._save(number, (storage, tensor.dtype))
 
     def _input(self, storage: int) -> torch.Tensor:
         return self.tape.tensors[self.forward.inputs[self._inputs[storage]]]
@@ -81,12 +85,11 @@ class Passing:
         tensor = self.tape.tensors[number]
         if key not in self._given:
             self._given[key] = len(self.forward.outputs)
-            flat = memory_like(tensor)
-            self.forward.outputs.append(flat if len(key) == 2 else Output([], Spec(tuple(tensor.shape), tensor.dtype)))
+            self.forward.outputs.append(memory_like(tensor))
         position = self._given[key]
         self._of_outputs.setdefault(position, []).append(number)
         output = self.forward.outputs[position]
-        if output.is_memory or not output.registers:
+        if output.is_memory:
             output.registers.append(number)
 
     def views(self, backward: Listing) -> list[Call]:
@@ -98,7 +101,7 @@ class Passing:
         for position, numbers in self._of_outputs.items():
             calls += self.take(backward, Source("output", position), self.forward.outputs[position], numbers)
         for constant, numbers in self._of_constants.items():
-            calls += [self._view(constant, number) for number in numbers if number != constant]
+            calls += [view(self.tape, constant, number) for number in numbers if number != constant]
         return calls
 
     def take(self, backward: Listing, source: Source, output: Output, numbers: list[int]) -> list[Call]:
@@ -115,9 +118,4 @@ class Passing:
             register = new_register(self.tape, like)
         backward.inputs.append(register)
         self.sources.append(source)
-        return [self._view(register, number) for number in numbers if number != register]
-
-    def _view(self, source: int, number: int) -> Call:
-        tensor = self.tape.tensors[number]
-        layout = [list(tensor.shape), list(tensor.stride()), tensor.storage_offset()]
-        return Call(torch.ops.aten.as_strided.default, [Register(source), *layout], [number])
+        return [view(self.tape, register, number) for number in numbers if number != register]

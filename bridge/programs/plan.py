@@ -110,6 +110,8 @@ def make(
         shapes_of: the positions of inputs that backward takes in any case.
     """
     captured = capture(function, state, inputs, device)
+    tape = captured.tape
+    found = {id(tensor) for number, tensor in tape.constants.items() if number not in tape.fresh}
     pair = split(captured, shapes_of)
     plan = Plan(
         _write(pair.forward, folder),
@@ -121,8 +123,6 @@ def make(
         pair.written,
         captured.no_gradient,
     )
-    tape = captured.tape
-    found = {id(tensor) for number, tensor in tape.constants.items() if number not in tape.fresh}
     return plan, Origin(tape.files, found, tape.is_constant)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import mindspore as ms
@@ -17,14 +17,12 @@ _HOOKS = (
 )  # fmt: skip
 
 
-def refuse_hooks(function: Callable[..., Any]) -> None:
-    if not isinstance(function, torch.nn.Module):
-        return
-    owners = [*function.named_modules(), *function.named_parameters()]
+def refuse_hooks(module: torch.nn.Module) -> None:
+    owners = [*module.named_modules(), *module.named_parameters()]
     for name, owner in owners:
         for kind in _HOOKS:
             if getattr(owner, kind, None):
-                where = f"{type(function).__name__}.{name}".rstrip(".")
+                where = f"{type(module).__name__}.{name}".rstrip(".")
                 raise Refusal(f"{where} has {kind.strip('_').replace('_', ' ')}, which run in PyNative mode only")
 
 

@@ -14,6 +14,7 @@ from bridge.programs.listing import Listing, Output, constants, is_once, live, n
 from bridge.programs.memory import storage_of
 from bridge.programs.parts import parts
 from bridge.programs.passing import Passing, Source, memory_like
+from bridge.programs.views import lay_out_constants, pass_unmarked
 
 # Below autograd these give their argument back.
 _ALIASES = {torch.ops.aten.detach.default, torch.ops.aten.lift_fresh.default, torch.ops.aten.alias.default}
@@ -53,6 +54,7 @@ class Pair:
 def split(captured: Captured, shapes_of: Sequence[int]) -> Pair:
     """The programs of a captured run. Backward takes the inputs at the positions `shapes_of` too."""
     _resolve_aliases(captured)
+    lay_out_constants(captured)
     tape = captured.tape
     written_constants = _copy_written_constants(captured)
     forward = Listing(tape, captured.inputs, captured.forward, _plain(captured, captured.outputs))
@@ -102,13 +104,14 @@ def _copy_written_constants(captured: Captured) -> set[int]:
     constant = {storage_of(tape.tensors[number]): number for number in tape.constants}
     touched = {storage_of(tape.tensors[number]) for call in captured.forward for number in call.written}
     copied = {storage: number for storage, number in constant.items() if storage in touched}
-    for number in copied.values():
-        if number not in tape.fresh:
+    for number in tape.constants:
+        if storage_of(tape.tensors[number]) in copied and number not in tape.fresh:
             shape = list(tape.tensors[number].shape)
             raise Refusal(
                 f"it writes to a tensor of shape {shape} that is neither a parameter nor a persistent buffer, which a "
                 "graph does not keep: register it as a buffer"
             )
+    for number in copied.values():
         source = new_register(tape, tape.tensors[number])
         tape.constants[source] = tape.constants.pop(number)
         clone = torch.ops.aten.clone.default
@@ -168,8 +171,11 @@ def _complete(program: Listing, passing: Passing, given: Sequence[Given], result
         result: forward's first. What draws or writes takes it, to run after forward.
     """
     program.calls = live(program)
-    wanted = taken(program)
     known = {number for one in given for number in one.registers}
+    for number in taken(program):
+        if number not in known:
+            pass_unmarked(number, passing.forward, program)
+    wanted = taken(program)
     for number in wanted:
         if number not in known:
             passing.add(number)

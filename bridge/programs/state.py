@@ -52,12 +52,13 @@ class State:
     Attributes:
         parameters: MindSpore's Parameters by name.
         tensors: PyTorch's tensors, in the same order.
+        modules: those that the function runs.
         has_buffers: whether the modules may put other tensors in the place of some.
     """
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], modules: Sequence[torch.nn.Module], calls: Any) -> None:
         self._calls = calls
-        self._modules = modules
+        self.modules = modules
         self.parameters: dict[str, ms.Parameter] = {}
         self.tensors: list[torch.Tensor] = []
         positions: dict[int, int] = {}
@@ -112,7 +113,7 @@ class State:
 
     def move_unshared(self, device: str) -> None:
         """Bring what only PyTorch has to the device."""
-        for module in self._modules:
+        for module in self.modules:
             for owner in module.modules():
                 for key in owner._non_persistent_buffers_set:
                     buffer = owner._buffers.get(key)

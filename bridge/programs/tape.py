@@ -30,7 +30,7 @@ from bridge.programs.memory import layout, storage_of
 from bridge.programs.replaced import Replacement
 from bridge.programs.run_time_momentum import RunTimeMomentum
 from bridge.programs.values import Values
-from bridge.programs.wrong_on_meta import is_wrong_on_meta, refuse_out_of_range, with_strides_of_view, zeros_like
+from bridge.programs.wrong_on_meta import is_wrong_on_meta, refuse_out_of_range, results_on_data, with_strides_of_view
 
 # They write to these arguments when they run in training mode, although their schemas do not say so.
 _HIDDEN_WRITES = ("running_mean", "running_var")
@@ -160,6 +160,7 @@ class Tape(TorchDispatchMode):
         if not isinstance(func, torch._ops.OpOverload):
             raise Refusal(f"torch's {func} is no single operator, which a graph takes: PyNative mode takes all")
         self._note_files()
+        _refuse_layouts(func, (args, kwargs))
         arguments = self._arguments(func, args, kwargs)
         self.momentum.put(func, arguments)
         _refuse_cudnns_draws(func, arguments)
@@ -180,6 +181,7 @@ class Tape(TorchDispatchMode):
             if sum(tensor.numel() for tensor in tree_leaves(fake_args) if isinstance(tensor, torch.Tensor)) >= _SMALL:
                 raise
             results = self._results_on_zeros(func, fake_args, fake_kwargs)  # or its error, in the kernel's words
+        _refuse_layouts(func, results)
         if func in _FRESH:
             self.fresh.update(register.number for register in registers(arguments))
         if func is ctc_loss.BACKWARD:
@@ -241,8 +243,7 @@ class Tape(TorchDispatchMode):
 
         # Grad mode is what it is when a program runs.
         with no_modes(), torch.enable_grad(), draws_nothing(), direct.in_pool():
-            args, kwargs = tree_map_only(torch.Tensor, zeros_like, (args, kwargs))
-            results = func(*args, **kwargs)
+            results = results_on_data(func, args, kwargs)
         return tree_map_only(torch.Tensor, lambda result: self.fake_mode.from_tensor(result), results)
 
     def _value(self, func: Any, arguments: list[Any], args: Any, kwargs: Any, error: Exception) -> Any:
@@ -271,6 +272,15 @@ class Tape(TorchDispatchMode):
         """The answer to a question, with calls that check it."""
         self.calls += checks(answer, register, self._like(register))
         return answer.value
+
+
+def _refuse_layouts(func: Any, tensors: Any) -> None:
+    for tensor in tree_leaves(tensors):
+        if isinstance(tensor, torch.Tensor) and tensor.layout is not torch.strided:
+            layout = str(tensor.layout).removeprefix("torch.")
+            raise Refusal(
+                f"{func.name()} has a tensor of the layout {layout}, which a graph does not take: PyNative mode does"
+            )
 
 
 def _unknown(func: Any, error: Exception) -> Refusal:

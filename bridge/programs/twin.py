@@ -74,7 +74,7 @@ class Twins:
             known(torch_view(value).clone().to(devices.torch_name(devices.target())))
         elif isinstance(value, Program):
             known(value.on_torch)
-            self.modules += [value.function] if isinstance(value.function, torch.nn.Module) else []
+            self.modules += value.state.modules
             self.of(list(value.weights))
         elif isinstance(value, ms.nn.Cell):
             _refuse_hooks(value)

@@ -87,8 +87,9 @@ class _Pickler(pickle.Pickler):
         spec = (type(value).__name__, tuple(value.shape), str(value.dtype), value.requires_grad, str(value.device))
         if id(value) in self._state:
             return repr((spec, self._state[id(value)]))
-        data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        return repr((spec, hashlib.sha256(data.tobytes()).hexdigest()))
+        layout = value.stride(), value.is_conj(), value.is_neg()
+        data = value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return repr((spec, layout, hashlib.sha256(data.tobytes()).hexdigest()))
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, FunctionType) and not _is_importable(value):

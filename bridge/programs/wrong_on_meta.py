@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -67,8 +68,31 @@ def with_strides_of_view(func: Any, args: Sequence[Any], view: Any) -> Any:
     return view if view.stride() == strides else tensor.as_strided(view.shape, strides, view.storage_offset())
 
 
-def zeros_like(tensor: torch.Tensor) -> torch.Tensor:
+def results_on_data(func: Any, args: Any, kwargs: Any) -> Any:
+    """What the kernel gives for zeros, or for regular data where zeros are an error. Raises the error of zeros."""
+
+    def results(like: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+        given = tree_map_only(torch.Tensor, like, (args, kwargs))
+        return func(*given[0], **given[1])
+
+    try:
+        return results(_zeros_like)
+    except Exception as error:
+        with contextlib.suppress(Exception):
+            return results(_regular_like)
+        raise error
+
+
+def _zeros_like(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor with data and the same strides, which may overlap."""
     length = compute_required_storage_length(tensor.shape, tensor.stride(), 0)
     made = torch.zeros(length, dtype=tensor.dtype, device=tensor.device)
     return made.as_strided(tensor.shape, tensor.stride())
+
+
+def _regular_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Identity matrices, which have an inverse, and ones, which are pivots."""
+    made = _zeros_like(tensor)
+    is_matrix = made.dim() > 1 and (made.is_floating_point() or made.is_complex())
+    (made.diagonal(dim1=-2, dim2=-1) if is_matrix else made).fill_(1)
+    return made
