@@ -45,6 +45,10 @@ class Module(ms.nn.Cell):
             object.__setattr__(self, name, value)
             return
         refuse_torch_modules(self, [value])
+        if "_cells" not in vars(self) and isinstance(value, (ms.nn.Cell, ms.Parameter)):
+            raise AttributeError(
+                f"{type(self).__name__}.{name} cannot be a {type(value).__name__} before super().__init__() is called"
+            )
         super().__setattr__(name, value)
 
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
@@ -202,6 +206,11 @@ def refuse_torch_modules(owner: ms.nn.Cell, values: Iterable[Any]) -> None:
             raise TypeError(
                 f"{type(owner).__name__} takes layers and Cells, not PyTorch's module {type(value).__name__}: "
                 "bridge.nn has PyTorch's layers, and bridge.cell makes a Cell of any module"
+            )
+        if isinstance(value, torch.nn.Parameter):
+            raise TypeError(
+                f"{type(owner).__name__} takes MindSpore's Parameters, not PyTorch's, which no optimizer would train: "
+                "bridge.nn.Parameter makes one of MindSpore's tensors"
             )
 
 
