@@ -268,7 +268,7 @@ def sgd(**options: Any) -> Any:
     [
         (lambda: sgd(lr=-1.0), ValueError, "Invalid learning rate: -1.0"),
         (lambda: sgd(rate=1.0), TypeError, "rate"),
-        (lambda: sgd(lr="1e-3"), TypeError, "not supported between instances of 'float' and 'str'"),
+        (lambda: sgd(lr="1e-3"), TypeError, "not supported between instances of"),
         (lambda: optim.SGD([], lr=0.1), ValueError, "empty parameter list"),
         (lambda: optim.SGD(torch.nn.Linear(2, 2).parameters()), TypeError, "takes MindSpore's Parameters"),
         (lambda: optim.SGD(ms.Tensor(1.0)), TypeError, "list of Parameters or of groups"),
