@@ -81,8 +81,8 @@ class Step(_mindspore.CompiledAsMethod):
             )
 
     def _set(self, gradients: Sequence[torch.Tensor | None]) -> None:
-        for parameter, gradient in zip(self.sharing.tensors, gradients, strict=True):
-            parameter.grad = gradient
+        for own, parameter, gradient in zip(self.sharing.parameters, self.sharing.tensors, gradients, strict=True):
+            parameter.grad = gradient if own.requires_grad else None  # MindSpore gives one for a frozen Parameter, too
 
     def _step(self, gradients: Sequence[torch.Tensor | None]) -> None:
         try:
