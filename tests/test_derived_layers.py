@@ -142,9 +142,38 @@ def test_what_would_be_called_is_called() -> None:
     assert normed(ms.Tensor(X)).shape == (2, 4)
 
 
+def test_a_cast_casts_what_is_registered() -> None:
+    net, reference = tnn.Sequential(Scaled(3, 4)).double(), TorchScaled(3, 4).double()
+    for name, value in reference.state_dict().items():
+        assert net.state_dict()[f"0.{name}"].dtype == value.dtype, name
+
+
+class Counts(tnn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", T.zeros(1))
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        self.seen = self.seen + 1
+        return x
+
+
+def test_hooks_that_nothing_would_call() -> None:
+    encoder = tnn.TransformerEncoder(Plain(4, 2), 1)
+    for layer in (encoder.layers[0], encoder.layers[0].linear1):
+        for name in ("forward_pre", "forward", "backward_pre", "backward"):
+            with pytest.raises(RuntimeError, match="would not call the hook"):
+                getattr(layer, f"register_{name}_hook")(lambda *_: None)
+    seen = []
+    encoder.register_forward_hook(lambda *_: seen.append(1))
+    encoder(ms.Tensor(data(2, 3, 4)))
+    assert seen == [1]
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda: Counts()(ms.Tensor(X)), r"write self.seen = nn\.Buffer\(x\)"),
         (lambda: tnn.TransformerEncoder(Silent(4, 2), 2), "Silent has its own construct"),
         (lambda: setattr(Plain(4, 2), "linear1", Scaled(4, 8)), "Scaled has its own construct"),
         (

@@ -18,7 +18,7 @@ from bridge._start import start_on
 from bridge.documentation import PAGES
 from bridge.nn.in_place import returning_new_tensors
 from bridge.nn.module import Module, is_own
-from bridge.nn.overrides import RESETS, made, refuse_overrides
+from bridge.nn.overrides import RESETS, made, refuse_overrides, registering
 from bridge.op import devices
 from bridge.primitive.graph_calls import graph_call
 from bridge.primitive.tensors import from_torch, torch_view, wait_for_pytorch
@@ -101,6 +101,7 @@ class Layer(ModuleCell, Module):
         inner: dict[int, Layer] = self.__dict__["_inner"]
         if id(module) not in inner:
             inner[id(module)] = Layer.of(module)
+            inner[id(module)].__dict__["around"] = type(self).__name__
         inner[id(module)].take_mode(module.training)
         return inner[id(module)]
 
@@ -176,6 +177,12 @@ class Layer(ModuleCell, Module):
         return self.module.extra_repr()
 
     extend_repr = extra_repr  # MindSpore's name
+
+
+for _name in (
+    "register_forward_pre_hook", "register_forward_hook", "register_backward_pre_hook", "register_backward_hook",
+):  # fmt: skip
+    setattr(Layer, _name, registering(_name))
 
 
 _MISSING = object()

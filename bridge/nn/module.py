@@ -49,6 +49,11 @@ class Module(ms.nn.Cell):
             raise AttributeError(
                 f"{type(self).__name__}.{name} cannot be a {type(value).__name__} before super().__init__() is called"
             )
+        if type(value) is ms.Tensor and vars(self).get("_buffers", {}).get(name) is not None:
+            raise TypeError(
+                f"{type(self).__name__}.{name} is a registered buffer, which MindSpore does not let change: write "
+                f"self.{name} = nn.Buffer(x) in place of register_buffer, and an assignment changes it"
+            )
         super().__setattr__(name, value)
 
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
@@ -151,6 +156,10 @@ class Module(ms.nn.Cell):
             found = dtypes.to_torch(parameter.dtype)
             if found.is_floating_point or found.is_complex:
                 parameter.set_dtype(dtypes.to_mindspore(dtype))
+        for _, cell in self.cells_and_names():
+            for buffer in cell._buffers.values():
+                if buffer is not None and (buffer.is_floating_point() or buffer.is_complex()):
+                    buffer.set_dtype(dtypes.to_mindspore(dtype))
 
     def cuda(self: _Self, device: Any = None) -> _Self:
         """Nothing if MindSpore's device is the GPU; else a ValueError."""

@@ -1,10 +1,14 @@
-"""What a class that derives from a layer may override: the PyTorch module that it holds calls its own methods."""
+"""What the PyTorch module that a layer holds would not call: methods of a class that derives from the layer, and hooks of
+layers inside it."""
 
 from __future__ import annotations
 
+import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
+import mindspore as ms
 import torch
 
 # Methods that PyTorch's constructors call last, to draw the initial values.
@@ -34,3 +38,20 @@ def made(torch_class: type[torch.nn.Module], resets: list[str], *args: Any, **kw
 
 def _nothing(module: torch.nn.Module) -> None:
     """Takes the place of a method that draws initial values."""
+
+
+def registering(name: str) -> Callable[..., Any]:
+    """A Cell's method that registers a hook; it raises RuntimeError for a layer inside another."""
+    own = getattr(ms.nn.Cell, name)
+
+    @functools.wraps(own)
+    def register(self: Any, *args: Any, **kwargs: Any) -> Any:
+        around = vars(self).get("around")
+        if around is not None:
+            raise RuntimeError(
+                f"{name}: {around} runs as one module, with this {type(self).__name__} inside it, and would not call "
+                f"the hook: register it for the {around}"
+            )
+        return own(self, *args, **kwargs)
+
+    return register
