@@ -1,5 +1,4 @@
-"""What the PyTorch module that a layer holds would not call: methods of a class that derives from the layer, and hooks of
-layers inside it."""
+"""What the module that a layer holds would not call: methods of the layer's class, and hooks of layers inside it."""
 
 from __future__ import annotations
 
