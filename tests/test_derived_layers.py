@@ -59,6 +59,17 @@ def test_what_is_added_is_part_of_the_layer() -> None:
     assert seen == [*net.second.children(), net.second, net]
 
 
+def test_buffers_are_those_of_layers_too() -> None:
+    net = tnn.Sequential(Scaled(3, 4), tnn.BatchNorm1d(4), tnn.BatchNorm1d(4, track_running_stats=False))
+    reference = torch.nn.Sequential(
+        TorchScaled(3, 4), torch.nn.BatchNorm1d(4), torch.nn.BatchNorm1d(4, track_running_stats=False)
+    )
+    names = [name for name, _ in reference.named_buffers()]
+    assert [name for name, _ in net.named_buffers()] == names and len(names) == 4
+    dict(net.named_buffers())["1.running_mean"].set_data(T.full((4,), 3.0))
+    assert (net[1].running_mean.asnumpy() == 3).all() and len(list(net.buffers())) == 4
+
+
 def test_a_tied_weight_leaves_what_is_added() -> None:
     net = Scaled(3, 4)
     net.weight = tnn.Linear(3, 4).weight
@@ -176,6 +187,7 @@ def test_hooks_that_nothing_would_call() -> None:
         (lambda: Counts()(ms.Tensor(X)), r"write self.seen = nn\.Buffer\(x\)"),
         (lambda: tnn.TransformerEncoder(Silent(4, 2), 2), "Silent has its own construct"),
         (lambda: setattr(Plain(4, 2), "linear1", Scaled(4, 8)), "Scaled has its own construct"),
+        (lambda: type("Own", (tnn.LazyLinear,), {}), "become others at their first call"),
         (
             lambda: type("Own", (tnn.TransformerEncoderLayer,), {"_ff_block": lambda self, x: x}),
             "TransformerEncoderLayer would call its own _ff_block",

@@ -47,7 +47,7 @@ class Layer(ModuleCell, Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "torch_class" not in vars(cls) and cls.construct is ModuleCell.construct:
+        if "torch_class" not in vars(cls):
             refuse_overrides(cls, cls.torch_class)
 
     def _hold(self, module: torch.nn.Module) -> None:
@@ -117,6 +117,11 @@ class Layer(ModuleCell, Module):
     def own_parameters(self) -> list[str]:
         """The names of the Parameters that are no buffers, and in no layer inside this one."""
         return [*self.module._parameters, *(name for name in self._params if name not in self.program_parameters)]
+
+    @property
+    def own_buffers(self) -> list[str]:
+        """The names of the module's buffers, of which none is in a layer inside this one."""
+        return list(self.module._buffers)
 
     def __setattr__(self, name: str, value: Any) -> None:
         module = self.__dict__["program"].function if "program" in self.__dict__ else None

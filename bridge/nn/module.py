@@ -101,6 +101,16 @@ class Module(ms.nn.Cell):
         """The Parameters but buffers, each once."""
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
+    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, ms.Tensor]]:  # type: ignore[override]
+        """What layers and `register_buffer` keep besides Parameters, each once, with their paths."""
+        seen: set[int] = set()
+        for path, cell in self.named_modules(prefix=prefix) if recurse else [(prefix, self)]:
+            for name in [*getattr(cell, "own_buffers", ()), *cell._buffers]:
+                buffer = getattr(cell, name)
+                if buffer is not None and id(buffer) not in seen:
+                    seen.add(id(buffer))
+                    yield _joined(path, name), buffer
+
     def apply(self: _Self, fn: Callable[[ms.nn.Cell], Any]) -> _Self:  # type: ignore[override]
         """Call a function with each Cell inside this one, and with this one last."""
         for child in self.children():

@@ -9,13 +9,23 @@ from typing import Any
 
 import mindspore as ms
 import torch
+from torch.nn.modules.lazy import LazyModuleMixin
+
+from bridge.programs.cell import ModuleCell
 
 # Methods that PyTorch's constructors call last, to draw the initial values.
 RESETS = ("reset_parameters", "_reset_parameters")
 
 
-def refuse_overrides(layer: type, torch_class: type[torch.nn.Module]) -> None:
+def refuse_overrides(layer: type[ModuleCell], torch_class: type[torch.nn.Module]) -> None:
     """Raise TypeError if a class of layers has a method that nothing would call."""
+    if issubclass(torch_class, LazyModuleMixin):
+        raise TypeError(
+            f"{layer.__name__} derives from {torch_class.__name__}, whose layers become others at their first call: "
+            "derive from the class without Lazy, or have the lazy layer as an attribute"
+        )
+    if layer.construct is not ModuleCell.construct:
+        return
     for name, member in vars(layer).items():
         is_general = name.startswith("__") or hasattr(torch.nn.Module, name) or name in RESETS
         if not is_general and inspect.isfunction(member) and inspect.isfunction(getattr(torch_class, name, None)):
