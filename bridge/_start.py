@@ -1,4 +1,5 @@
-"""What the first call changes in the process. Importing the package changes nothing."""
+"""What the first call changes in the process. Importing the package only has `mindspore.set_seed` note how PyTorch is
+seeded at that time (bridge/seeds.py)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,16 @@ def seed(number: int) -> None:
     torch.manual_seed(number)
 
 
-_TORCH_AT_IMPORT = torch.initial_seed()
+_torch_before = torch.initial_seed()
+
+
+def _note() -> None:
+    """Remember how PyTorch is seeded, when the package is imported and when MindSpore is seeded."""
+    global _torch_before
+    _torch_before = torch.initial_seed()
+
+
+_mindspore.after_set_seed(_note)
 
 
 def follow_mindspore() -> None:
@@ -32,8 +41,8 @@ def follow_mindspore() -> None:
 
 
 def _catch_up() -> None:
-    """Seed as MindSpore has been seeded so far, unless PyTorch was seeded since the bridge was imported."""
-    if torch.initial_seed() != _TORCH_AT_IMPORT:
+    """Seed as MindSpore has been seeded so far, unless PyTorch was seeded after that."""
+    if torch.initial_seed() != _torch_before:
         return
     if _mindspore.is_seeded(default_generator):  # by mindspore.manual_seed
         seed(default_generator.initial_seed())

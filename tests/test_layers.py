@@ -485,6 +485,11 @@ class Own(tnn.Linear):
     pass
 
 
+class WithoutSuper(tnn.Module):
+    def __init__(self) -> None:
+        self.inner = tnn.Linear(2, 2)
+
+
 def other_device() -> str:
     return "cpu" if torch_device() != "cpu" else "cuda"
 
@@ -502,6 +507,13 @@ def other_device() -> str:
         (lambda: type("Net", (tnn.Module,), {"forward": None}), TypeError, "name its `forward` so"),
         (lambda: setattr(tnn.Linear(3, 4), "weight", 3), TypeError, "takes a Parameter or None, not int"),
         (lambda: setattr(tnn.Module(), "inner", torch.nn.ReLU()), TypeError, "bridge.cell makes a Cell"),
+        (
+            lambda: setattr(tnn.Module(), "own", torch.nn.Parameter(torch.ones(2))),
+            TypeError,
+            "no optimizer would train",
+        ),
+        (lambda: tnn.Parameter(torch.ones(2)), TypeError, "was given PyTorch's"),
+        (lambda: WithoutSuper(), AttributeError, r"before super\(\).__init__\(\) is called"),
         (lambda: tnn.Sequential(tnn.ReLU(), torch.nn.ReLU()), TypeError, "not PyTorch's module ReLU"),
         (lambda: tnn.ModuleList([torch.nn.ReLU()]), TypeError, "not PyTorch's module ReLU"),
         (lambda: tnn.ModuleDict({"a": torch.nn.ReLU()}), TypeError, "not PyTorch's module ReLU"),
@@ -566,6 +578,16 @@ def test_clipped_gradients(jit: bool) -> None:
     assert_equal(own_norm, norm)
     for own, tensor in zip(found, tensors, strict=True):
         assert_equal(own, tensor.grad)
+
+
+@pytest.mark.parametrize("clip", [tnn.utils.clip_grad_norm_, tnn.utils.clip_grad_value_])
+def test_parameters_are_no_gradients(clip: Callable[..., Any]) -> None:
+    layer = tnn.Linear(3, 4)
+    for parameters in (layer.parameters(), layer.trainable_params()):
+        with pytest.raises(TypeError, match="takes gradients, which are values here"):
+            clip(parameters, 1.0)
+    found = clip((parameter * 2 for parameter in layer.trainable_params()), 1.0)
+    assert len(found) == 2
 
 
 def test_packed_sequences() -> None:

@@ -15,6 +15,7 @@ from mindspore import nn
 
 from bridge import nn as tnn
 from bridge import optim
+from bridge import torch as T
 from shared import data, on_device, torch_device
 
 pytestmark = [pytest.mark.usefixtures("own_programs")]
@@ -126,6 +127,52 @@ def test_groups_and_mindspores_own_parameters(jit: bool) -> None:
         return halves(parameters, lr=0.5, betas=(0.8, 0.9), weight_decay=0.3)
 
     Compared("AdamW", cells_of_mindspores, groups, jit).run()
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_what_is_frozen_is_not_trained(jit: bool) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)).to(torch_device())
+    net = tnn.Sequential(tnn.Linear(3, 4), tnn.Linear(4, 2))
+    net.load_state_dict(module.state_dict())
+    net[0].weight.requires_grad = False
+    module[0].weight.requires_grad = False
+    own = optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.5)
+    expected = torch.optim.AdamW(module.parameters(), lr=0.1, weight_decay=0.5)
+
+    def loss(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return T.sum(net(x))
+
+    gradient = ms.value_and_grad(loss, None, own.parameters)
+
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        own(gradient(x)[1])
+        return x
+
+    take = ms.jit(step) if jit else step
+    for is_frozen in (False, True, False):  # of the second layer, while it trains
+        net[1].bias.requires_grad = not is_frozen
+        module[1].bias.requires_grad = not is_frozen
+        take(ms.Tensor(data(5, 3)))
+        expected.zero_grad()
+        module(on_device(data(5, 3))).sum().backward()
+        expected.step()
+    for name, value in module.state_dict().items():
+        assert torch.equal(net.state_dict()[name].to(value.device), value), name
+
+
+def test_chained_schedules() -> None:
+    rates = []
+    for lib, layers in ((optim, tnn), (torch.optim, torch.nn)):
+        optimizer: Any = lib.SGD(layers.Linear(2, 2).parameters(), lr=1.0)
+        schedules = lib.lr_scheduler
+        chain = schedules.ChainedScheduler([schedules.ConstantLR(optimizer), schedules.ExponentialLR(optimizer, 0.9)])
+        if lib is optim:
+            optimizer((T.ones(2, 2), T.ones(2)))
+        else:
+            optimizer.step()
+        chain.step()
+        rates.append(chain.get_last_lr())
+    assert rates[0] == rates[1]
 
 
 def test_named_parameters() -> None:
@@ -268,6 +315,7 @@ def sgd(**options: Any) -> Any:
     [
         (lambda: sgd(lr=-1.0), ValueError, "Invalid learning rate: -1.0"),
         (lambda: sgd(rate=1.0), TypeError, "rate"),
+        (lambda: sgd(lr="1e-3"), TypeError, "not supported between instances of"),
         (lambda: optim.SGD([], lr=0.1), ValueError, "empty parameter list"),
         (lambda: optim.SGD(torch.nn.Linear(2, 2).parameters()), TypeError, "takes MindSpore's Parameters"),
         (lambda: optim.SGD(ms.Tensor(1.0)), TypeError, "list of Parameters or of groups"),

@@ -278,6 +278,7 @@ assert (drawn == torch.rand([3]).numpy()).all()
         ("", "ms.manual_seed(4)", 4),
         ("ms.set_seed(4)", "ms.manual_seed(5)", 5),
         ("", "ms.set_seed(4); torch.manual_seed(6)", 6),
+        ("", "torch.manual_seed(6); torch.rand(3); ms.set_seed(4)", 4),
     ],
 )
 def test_the_first_call_draws_from_the_seed_that_was_set_before(first: str, then: str, expected: int) -> None:

@@ -8,6 +8,7 @@ import pickle
 import re
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -368,6 +369,17 @@ REFUSED = [
     pytest.param(lambda x: T.cuda.amp.GradScaler(), NotImplementedError, "scales losses", id="amp"),
     pytest.param(lambda x: T.utils.checkpoint.checkpoint(x), NotImplementedError, "recompute", id="checkpoint"),
     pytest.param(lambda x: T.utils.data.DataLoader(x), NotImplementedError, "mindspore.dataset", id="DataLoader"),
+    pytest.param(lambda x: T.distributions.Normal(0, 1), NotImplementedError, r"bridge\.fuse", id="distributions"),
+    pytest.param(lambda x: T.FloatTensor([1]), NotImplementedError, "write tensor", id="FloatTensor"),
+    pytest.param(
+        lambda x: setattr(T.backends.cudnn, "benchmark", True),
+        NotImplementedError,
+        "import torch for it",
+        id="a setting",
+    ),
+    pytest.param(
+        lambda x: types.new_class("Own", (T.autograd.Function,)), NotImplementedError, "value_and_grad", id="a base"
+    ),
     pytest.param(lambda x: T.save(x, "x"), NotImplementedError, "mindspore.save_checkpoint", id="save"),
     pytest.param(lambda x: T.optim.SGD([x]), NotImplementedError, "bridge.optim", id="optim"),
     pytest.param(lambda x: T.nn.parallel(x), NotImplementedError, "bridge.nn", id="what is about layers"),

@@ -40,6 +40,8 @@ _UNAVAILABLE = {
 
 def Parameter(data: Any, requires_grad: bool = True) -> _ms.Parameter:
     """MindSpore's Parameter, whose name is that of the attribute it becomes."""
+    if isinstance(data, _torch.Tensor):
+        raise TypeError("Parameter takes MindSpore's tensor, as bridge.torch makes it, and was given PyTorch's")
     return _ms.Parameter(data, requires_grad=requires_grad)
 
 

@@ -18,6 +18,7 @@ from bridge._start import start_on
 from bridge.documentation import PAGES
 from bridge.nn.in_place import returning_new_tensors
 from bridge.nn.module import Module, is_own
+from bridge.nn.overrides import RESETS, made, refuse_overrides, registering
 from bridge.op import devices
 from bridge.primitive.graph_calls import graph_call
 from bridge.primitive.tensors import from_torch, torch_view, wait_for_pytorch
@@ -39,7 +40,15 @@ class Layer(ModuleCell, Module):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         start_on(devices.target())  # which seeds PyTorch as MindSpore was seeded
         kwargs = without_device(type(self).__name__, kwargs)
-        self._hold(returning_new_tensors(self.torch_class(*to_torch(args), **to_torch(kwargs))))
+        resets = [name for name in RESETS if _is_overridden(self, name)]
+        self._hold(returning_new_tensors(made(self.torch_class, resets, *to_torch(args), **to_torch(kwargs))))
+        for name in resets:
+            getattr(self, name)()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "torch_class" not in vars(cls):
+            refuse_overrides(cls, cls.torch_class)
 
     def _hold(self, module: torch.nn.Module) -> None:
         self.__dict__["_inner"] = {}
@@ -92,20 +101,27 @@ class Layer(ModuleCell, Module):
         inner: dict[int, Layer] = self.__dict__["_inner"]
         if id(module) not in inner:
             inner[id(module)] = Layer.of(module)
+            inner[id(module)].__dict__["around"] = type(self).__name__
         inner[id(module)].take_mode(module.training)
         return inner[id(module)]
 
-    def named_children(self) -> Iterator[tuple[str, Layer]]:
-        """The layers inside this one, with their names."""
+    def named_children(self) -> Iterator[tuple[str, ms.nn.Cell]]:
+        """The layers inside this one, with their names, and those that a derived class adds."""
         for name, module in self.module.named_children():
             layer = self._inside(module)
             assert layer is not None
             yield name, layer
+        yield from super().named_children()
 
     @property
     def own_parameters(self) -> list[str]:
         """The names of the Parameters that are no buffers, and in no layer inside this one."""
-        return list(self.module._parameters)
+        return [*self.module._parameters, *(name for name in self._params if name not in self.program_parameters)]
+
+    @property
+    def own_buffers(self) -> list[str]:
+        """The names of the module's buffers, of which none is in a layer inside this one."""
+        return list(self.module._buffers)
 
     def __setattr__(self, name: str, value: Any) -> None:
         module = self.__dict__["program"].function if "program" in self.__dict__ else None
@@ -168,6 +184,12 @@ class Layer(ModuleCell, Module):
     extend_repr = extra_repr  # MindSpore's name
 
 
+for _name in (
+    "register_forward_pre_hook", "register_forward_hook", "register_backward_pre_hook", "register_backward_hook",
+):  # fmt: skip
+    setattr(Layer, _name, registering(_name))
+
+
 _MISSING = object()
 
 
@@ -222,8 +244,8 @@ class LazyLayer(Layer):
         self.__dict__["_inner"] = {}
         Module.__init__(self)
         self.program = _Uninitialised(self, module)  # type: ignore[assignment]
-        for name, _ in module.named_parameters():  # which keep the names that the Cells around give them
-            self.insert_param_to_cell(name, ms.Parameter(ms.Tensor(0.0), name=name, requires_grad=False))
+        names = [name for name, _ in module.named_parameters()]  # which the Cells around may make longer
+        self.have_parameters({name: ms.Parameter(ms.Tensor(0.0), name=name, requires_grad=False) for name in names})
 
 
 _classes: dict[Any, type[Layer]] = {torch.nn.Module: Layer}
@@ -254,7 +276,23 @@ def _derived(torch_class: type[torch.nn.Module]) -> type[Layer]:
             members[key] = staticmethod(_of_class(torch_class, key))
         elif key in ("__getitem__", "__len__", "__iter__", "__contains__"):
             members[key] = _as_in_module(key)
+        elif key in RESETS:
+            members[key] = _reset_of_module(key)
     return type(name, tuple(bases), members)
+
+
+def _is_overridden(layer: Layer, name: str) -> bool:
+    """Whether the layer's class, which derives from one for a class of PyTorch's, has this method from elsewhere."""
+    return getattr(type(layer), name, None) is not getattr(layer_class(layer.torch_class), name, None)
+
+
+def _reset_of_module(name: str) -> Callable[..., None]:
+    """A method that draws initial values: PyTorch's own, on the layer's module."""
+
+    def reset(self: Layer) -> None:
+        self._of_module(name)()
+
+    return reset
 
 
 def _as_in_module(name: str) -> Callable[..., Any]:

@@ -45,6 +45,15 @@ class Module(ms.nn.Cell):
             object.__setattr__(self, name, value)
             return
         refuse_torch_modules(self, [value])
+        if "_cells" not in vars(self) and isinstance(value, (ms.nn.Cell, ms.Parameter)):
+            raise AttributeError(
+                f"{type(self).__name__}.{name} cannot be a {type(value).__name__} before super().__init__() is called"
+            )
+        if type(value) is ms.Tensor and vars(self).get("_buffers", {}).get(name) is not None:
+            raise TypeError(
+                f"{type(self).__name__}.{name} is a registered buffer, which MindSpore does not let change: write "
+                f"self.{name} = nn.Buffer(x) in place of register_buffer, and an assignment changes it"
+            )
         super().__setattr__(name, value)
 
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
@@ -91,6 +100,16 @@ class Module(ms.nn.Cell):
     def parameters(self, recurse: bool = True) -> Iterator[ms.Parameter]:
         """The Parameters but buffers, each once."""
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+
+    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, ms.Tensor]]:  # type: ignore[override]
+        """What layers and `register_buffer` keep besides Parameters, each once, with their paths."""
+        seen: set[int] = set()
+        for path, cell in self.named_modules(prefix=prefix) if recurse else [(prefix, self)]:
+            for name in [*getattr(cell, "own_buffers", ()), *cell._buffers]:
+                buffer = getattr(cell, name)
+                if buffer is not None and id(buffer) not in seen:
+                    seen.add(id(buffer))
+                    yield _joined(path, name), buffer
 
     def apply(self: _Self, fn: Callable[[ms.nn.Cell], Any]) -> _Self:  # type: ignore[override]
         """Call a function with each Cell inside this one, and with this one last."""
@@ -147,6 +166,10 @@ class Module(ms.nn.Cell):
             found = dtypes.to_torch(parameter.dtype)
             if found.is_floating_point or found.is_complex:
                 parameter.set_dtype(dtypes.to_mindspore(dtype))
+        for _, cell in self.cells_and_names():
+            for buffer in cell._buffers.values():
+                if buffer is not None and (buffer.is_floating_point() or buffer.is_complex()):
+                    buffer.set_dtype(dtypes.to_mindspore(dtype))
 
     def cuda(self: _Self, device: Any = None) -> _Self:
         """Nothing if MindSpore's device is the GPU; else a ValueError."""
@@ -202,6 +225,11 @@ def refuse_torch_modules(owner: ms.nn.Cell, values: Iterable[Any]) -> None:
             raise TypeError(
                 f"{type(owner).__name__} takes layers and Cells, not PyTorch's module {type(value).__name__}: "
                 "bridge.nn has PyTorch's layers, and bridge.cell makes a Cell of any module"
+            )
+        if isinstance(value, torch.nn.Parameter):
+            raise TypeError(
+                f"{type(owner).__name__} takes MindSpore's Parameters, not PyTorch's, which no optimizer would train: "
+                "bridge.nn.Parameter makes one of MindSpore's tensors"
             )
 
 

@@ -49,12 +49,17 @@ def load_state_dict(cell: ms.nn.Cell, state: Mapping[str, Any], strict: bool = T
 
 def as_module(cell: ms.nn.Cell) -> torch.nn.Module:
     """A PyTorch module with the parameters and buffers of a Cell, on the same memory, while the Cell lives."""
+    parameters = cell._params
     if isinstance(cell, ModuleCell):
         cell.program.follow()
-        return cell.module
+        parameters = {name: value for name, value in parameters.items() if name not in cell.program_parameters}
+        if not (parameters or cell._buffers or cell._cells):
+            return cell.module
+        module = _twin(cell.module)  # a derived class has parts of its own
+    else:
+        module = type(type(cell).__name__, (torch.nn.Module,), {})()
     _mindspore.wait()
-    module = type(type(cell).__name__, (torch.nn.Module,), {})()
-    for name, parameter in cell._params.items():
+    for name, parameter in parameters.items():
         data = torch_view(parameter)
         if parameter.requires_grad:
             module.register_parameter(name, torch.nn.Parameter(data))
@@ -67,3 +72,12 @@ def as_module(cell: ms.nn.Cell) -> torch.nn.Module:
         if child is not None:
             module.add_module(name, as_module(child))
     return module
+
+
+def _twin(module: torch.nn.Module) -> torch.nn.Module:
+    """A module with the same parts, to which others can be added."""
+    found = type(module).__new__(type(module))
+    vars(found).update(vars(module))
+    for name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
+        vars(found)[name] = vars(module)[name].copy()
+    return found

@@ -107,7 +107,7 @@ def _rate(options: dict[str, Any], found: Asked) -> int | None:
 def _is_schedule(rate: Any) -> bool:
     if isinstance(rate, (ms.Tensor, np.ndarray)):
         return rate.ndim > 0
-    return isinstance(rate, ms.nn.Cell) or (isinstance(rate, Iterable) and not isinstance(rate, torch.Tensor))
+    return isinstance(rate, ms.nn.Cell) or (isinstance(rate, Iterable) and not isinstance(rate, (torch.Tensor, str)))
 
 
 def first_value(schedule: Any) -> float:

@@ -16,6 +16,9 @@ def _scheduler_class(torch_class: type[Any]) -> type[Any]:
 
     @_functools.wraps(torch_class.__init__)
     def init(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        if next(iter(_inspect.signature(torch_class).parameters)) != "optimizer":  # of ChainedScheduler: schedulers
+            torch_class.__init__(self, optimizer, *args, **kwargs)
+            return
         if not isinstance(optimizer, _Optimizer):
             name = torch_class.__name__
             raise TypeError(f"{name} takes an optimizer of bridge.optim, not a {type(optimizer).__name__}")

@@ -71,7 +71,7 @@ class Step(_mindspore.CompiledAsMethod):
 
         with one_at_a_time:
             self.sharing.run(lambda _: self.optimizer.step(evaluate) and None, [])
-            self._set([None] * len(self.sharing.tensors))
+            self._forget()
         return losses[0]
 
     def _check(self, gradients: int) -> None:
@@ -81,15 +81,19 @@ class Step(_mindspore.CompiledAsMethod):
             )
 
     def _set(self, gradients: Sequence[torch.Tensor | None]) -> None:
-        for parameter, gradient in zip(self.sharing.tensors, gradients, strict=True):
-            parameter.grad = gradient
+        for own, parameter, gradient in zip(self.sharing.parameters, self.sharing.tensors, gradients, strict=True):
+            parameter.grad = gradient if own.requires_grad else None  # MindSpore gives one for a frozen Parameter, too
+
+    def _forget(self) -> None:
+        for parameter in self.sharing.tensors:
+            parameter.grad = None
 
     def _step(self, gradients: Sequence[torch.Tensor | None]) -> None:
         try:
             self._set(gradients)
             self.optimizer.step()
         finally:
-            self._set([None] * len(gradients))  # they are views of memory that MindSpore may take back
+            self._forget()  # they are views of memory that MindSpore may take back
 
     @functools.cached_property
     def call(self) -> Any:

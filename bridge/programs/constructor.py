@@ -18,9 +18,14 @@ def to_torch(value: Any) -> Any:
     """A constructor's argument for PyTorch: layers become their modules, tensors copies, operators PyTorch's.
 
     Raises:
-        TypeError: it is a Cell that holds no PyTorch module.
+        TypeError: it is a Cell that holds no PyTorch module, or computes something else than its module.
     """
     if isinstance(value, ModuleCell):
+        if type(value).construct is not ModuleCell.construct:
+            raise TypeError(
+                f"{type(value).__name__} has its own construct, which a PyTorch layer that holds it would not call: "
+                "call it beside the layer, in construct"
+            )
         return value.module
     if isinstance(value, ms.nn.Cell):
         raise TypeError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -19,9 +19,11 @@ class ProgramCell(ms.nn.Cell):
 
     Attributes:
         program: what it calls.
+        program_parameters: the names of the Parameters that are the program's. A derived class may have others.
     """
 
     program: Program
+    program_parameters: Sequence[str] = ()
     _is_followed = True
 
     def __init__(self) -> None:
@@ -37,10 +39,15 @@ class ProgramCell(ms.nn.Cell):
     def call_from_now_on(self, program: Program) -> None:
         """Call this program, and have its Parameters instead of those before."""
         self.program = program
-        for name in list(self._params):
+        self.have_parameters(program.state.parameters)
+
+    def have_parameters(self, parameters: Mapping[str, ms.Parameter]) -> None:
+        """Have these Parameters for the program's, and keep those that a class derived from this one has."""
+        for name in self.program_parameters:
             del self._params[name]
-        for name, parameter in program.state.parameters.items():
+        for name, parameter in parameters.items():
             self.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
+        self.__dict__["program_parameters"] = list(parameters)
 
     def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self.program(*args, **kwargs)

@@ -44,6 +44,15 @@ class Elsewhere(_mindspore.CompiledAsMethod):
         full = f"{self.__name__}.{name}"
         return Elsewhere(full, reason(full) or self.sentence, getattr(self._value, name))
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        known = self.__dict__.get("_value")  # such as torch.backends.cudnn, which has the setting `benchmark`
+        if not name.startswith("_") and hasattr(known, name):
+            raise NotImplementedError(f"{self.__name__}.{name} is not in bridge.torch: {self.sentence}")
+        super().__setattr__(name, value)
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> NoReturn:
+        self.refuse()
+
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self._graph_call(args, kwargs)
 

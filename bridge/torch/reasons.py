@@ -92,6 +92,15 @@ _SENTENCES: tuple[tuple[str, str], ...] = (
         r"torch\.((get|set)_(num_threads|num_interop_threads|float32_matmul_precision|flush_denormal)|set_flush_denormal)",
         "it is a setting of PyTorch's own, which holds for the bridge's calls too: import torch and set it there",
     ),
+    (
+        r"torch\.distributions(\..*)?",
+        "PyTorch's distributions work on PyTorch's tensors: a function that bridge.fuse is given, or a module that "
+        "bridge.cell is, may import and call them",
+    ),
+    (
+        r"torch\.(Float|Double|Half|BFloat16|Char|Short|Int|Long|Byte|Bool)Tensor",
+        "write tensor(values, dtype=...), or empty(sizes, dtype=...)",
+    ),
     (r"torch\.set_printoptions", "numpy.set_printoptions says how MindSpore prints tensors"),
     (r"torch\.set_default_tensor_type", "set_default_dtype says which dtype is the default"),
     (
@@ -99,7 +108,7 @@ _SENTENCES: tuple[tuple[str, str], ...] = (
         r"torch\.(classproperty|compiled_with_cxx11_abi|get_file_path|profiler_.*|typename|is_vulkan_available|"
         r"(is|set)_(warn_always|anomaly).*|is_anomaly.*|cudnn_is_acceptable|has_(lapack|mkl|openmp|spectral)|"
         r"quantized_.*|functional|overrides|testing|utils|hub|library|ops|package|profiler|version|backends|futures|"
-        r"distributions|masked|monitor|onnx|signal|storage|torch_version|types|return_types|quasirandom|windows)(\..*)?",
+        r"masked|monitor|onnx|signal|storage|torch_version|types|return_types|quasirandom|windows)(\..*)?",
         "it is about PyTorch itself: import torch for it",
     ),
     (

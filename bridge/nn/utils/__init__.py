@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import mindspore as _ms
 import torch as _torch
 
 from bridge.nn.utils import parametrizations as parametrizations
@@ -46,11 +47,25 @@ def _by_value(*args: Any, **kwargs: Any) -> Any:
     return _clipped(_torch.nn.utils.clip_grad_value_, *args, **kwargs)[0]
 
 
+class _OfGradients(_TensorFunction):
+    """Takes gradients; says so to whoever gives Parameters, as PyTorch's programs do."""
+
+    def __call__(self, gradients: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(gradients, _ms.Tensor):
+            gradients = tuple(gradients)
+            if any(isinstance(gradient, _ms.Parameter) for gradient in gradients):
+                raise TypeError(
+                    f"{self.name} takes gradients, which are values here, and gives them back clipped: it was given "
+                    "Parameters (gradients, norm = clip_grad_norm_(gradients, 1.0))"
+                )
+        return super().__call__(gradients, *args, **kwargs)
+
+
 # clip_grad_norm_(gradients, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None): the clipped gradients and
 # their norm before.
-clip_grad_norm_ = _TensorFunction(_by_norm, "clip_grad_norm_")
+clip_grad_norm_ = _OfGradients(_by_norm, "clip_grad_norm_")
 # clip_grad_value_(gradients, clip_value, foreach=None): the clipped gradients.
-clip_grad_value_ = _TensorFunction(_by_value, "clip_grad_value_")
+clip_grad_value_ = _OfGradients(_by_value, "clip_grad_value_")
 
 
 def __getattr__(name: str) -> Any:

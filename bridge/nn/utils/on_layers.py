@@ -27,7 +27,7 @@ def on_layers(function: Callable[..., Any]) -> Callable[..., Any]:
         start_on(devices.target())  # which seeds PyTorch as MindSpore was seeded
         for layer in layers:
             layer.program.follow()
-        found = function(*to_torch(args), **to_torch(kwargs))
+        found = function(*map(_to_torch, args), **{key: _to_torch(value) for key, value in kwargs.items()})
         for layer in layers:
             layer.run(layer.module)
         given = next((layer for layer in layers if layer.module is found), None)
@@ -36,6 +36,10 @@ def on_layers(function: Callable[..., Any]) -> Callable[..., Any]:
         return found if given is None else given
 
     return changed
+
+
+def _to_torch(value: Any) -> Any:
+    return value.module if isinstance(value, Layer) else to_torch(value)
 
 
 def functions_on_layers(module: ModuleType) -> dict[str, Callable[..., Any]]:
