@@ -140,6 +140,12 @@ def use_registered_kernel(primitive: Any, name: str) -> None:
     primitive.add_prim_attr("uniq_name", name)
 
 
+def joins_all_reduces() -> bool:
+    """Whether MindSpore has the AllReduces of a graph in one, which takes gradients that lie side by side."""
+    context: Any = importlib.import_module("mindspore.parallel._auto_parallel_context")
+    return bool(context.auto_parallel_context().get_enable_all_reduce_fusion())
+
+
 def after_set_seed(call: Callable[[], None]) -> None:
     """Have `mindspore.set_seed` call this too.
 

@@ -40,7 +40,7 @@ class ProgramKernel(Kernel):
         self.results = tuple((tuple(shape) or (1,), dtypes.TORCH_DTYPES[dtype]) for shape, dtype in program.results)
         # By aten_programInferType: some graphs are compiled without Python.
         _mindspore.infer_types_in_cpp(self, [dtypes.to_mindspore(dtype) for _, dtype in self.results])
-        if device == "CPU":
+        if device == "CPU" and not _mindspore.joins_all_reduces():  # whose memory the program must not choose
             _mindspore.use_registered_kernel(self, "aten_program")
         if program.changes:
             _mindspore.keep_in_order(self)

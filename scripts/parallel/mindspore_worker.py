@@ -107,10 +107,12 @@ def join(device: str) -> tuple[int, int]:
         communication.init()
     rank, ranks = communication.get_rank(), communication.get_group_size()
     ms.set_auto_parallel_context(
-        parallel_mode=ms.ParallelMode.DATA_PARALLEL, gradients_mean=True, device_num=ranks, global_rank=rank
+        parallel_mode=ms.ParallelMode.DATA_PARALLEL,
+        gradients_mean=True,
+        device_num=ranks,
+        global_rank=rank,
+        comm_fusion={"allreduce": {"mode": "size", "config": 2**20}},  # MindSpore does not wait for several on a GPU
     )
-    if device == "GPU":  # MindSpore does not wait for several in a graph
-        ms.set_auto_parallel_context(comm_fusion={"allreduce": {"mode": "size", "config": 2**20}})
     return rank, ranks
 
 
