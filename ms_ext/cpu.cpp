@@ -1,7 +1,7 @@
 // Launches on the CPU, as cuda/launch.cu on a GPU.
 #include <unistd.h>
 
-#include "denormals.h"
+#include "as_in_pytorch.h"
 #include "shim.h"
 
 // OpenMP's, where PyTorch's version of it has it.
@@ -21,7 +21,7 @@ void end_team() {
 }  // namespace
 
 int launch_cpu(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *, void *extra) {
-  const WithDenormals with_denormals;
+  const AsInPyTorch as_in_pytorch;
   launch(c10::kCPU, nparam, params, ndims, shapes, dtypes, extra);
   std::call_once(static_cast<const Kernel &>(*ms_ext_kernel_data(extra)).first_launch, end_team);
   return 0;
@@ -35,7 +35,7 @@ extern "C" void ms_ext_evaluate(int ninputs, void **params, int *ndims, int64_t 
                                 void *extra,
                                 void (*take)(void *to, int ndim, const int64_t *shape, const void *data, size_t bytes),
                                 void *to) {
-  const ms_ext::WithDenormals with_denormals;
+  const ms_ext::AsInPyTorch as_in_pytorch;
   ms_ext::on_views(
       c10::kCPU, ninputs, params, ndims, shapes, dtypes, extra, [&](const ms_ext::Kernel &kernel, ms_ext::Call &call) {
         std::vector<at::Tensor> results;

@@ -173,3 +173,23 @@ def graphs_leave_no_threads() -> None:
 
 def test_graphs_leave_openmp_no_threads_but_the_callers() -> None:
     assert_alone(graphs_leave_no_threads)
+
+
+def first_steps_have_as_many_threads() -> None:
+    """The first step is on a thread of MindSpore's, and oneDNN adds in another order with another number of threads."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    module, images = torch.nn.Conv1d(1, 4, 3), torch.randn(5, 1, 40)
+    module(images).sum().backward()
+    expected = [parameter.grad.numpy() for parameter in module.parameters() if parameter.grad is not None]
+    cell = bridge.cell(module)
+
+    def loss(x: ms.Tensor) -> ms.Tensor:
+        return ms.ops.sum(cell(x))
+
+    _, gradients = ms.jit(ms.value_and_grad(loss, None, cell.trainable_params()))(ms.Tensor(images.numpy()))
+    assert all(map(np.array_equal, [gradient.asnumpy() for gradient in gradients], expected))
+
+
+def test_first_steps_of_graphs_have_as_many_threads_as_pytorch() -> None:
+    assert_alone(first_steps_have_as_many_threads)

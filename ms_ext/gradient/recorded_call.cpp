@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "denormals.h"
+#include "as_in_pytorch.h"
 #include "gradient/differentiable.h"
 #include "gradient/few_nodes.h"
 #include "gradient/overload.h"
@@ -53,7 +53,7 @@ at::Tensor unshared(const at::Tensor &result, const std::vector<at::Tensor> &inp
 
 std::unique_ptr<RecordedCall> record(const Recorder &recorder, const TensorMemory *inputs, const bool *differentiated,
                                      size_t input_count, TensorMemory *results, size_t result_count) {
-  const WithDenormals with_denormals;
+  const AsInPyTorch as_in_pytorch;
   auto call = std::make_unique<RecordedCall>(RecordedCall{recorder.label, {}, {}});
   for (size_t i = 0; i < input_count; ++i) {
     at::Tensor tensor = tensor_on(inputs[i]);
@@ -75,7 +75,7 @@ std::unique_ptr<RecordedCall> record(const Recorder &recorder, const TensorMemor
 
 void differentiate_call(const RecordedCall &call, const TensorMemory *result_gradients, const bool *wanted,
                         TensorMemory *gradients) {
-  const WithDenormals with_denormals;
+  const AsInPyTorch as_in_pytorch;
   give(differentiate_recorded(call.inputs, wanted, call.results, tensors_on(result_gradients, call.results.size())),
        gradients);
 }
