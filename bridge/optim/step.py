@@ -40,6 +40,7 @@ class Step(_mindspore.CompiledAsMethod):
         self.optimizer = optimizer
         self.sharing = sharing
         self.set_rates = set_rates
+        self._infos = [parameter.param_info for parameter in sharing.parameters]  # which have `requires_grad`
 
     def __call__(self, gradients: Any, rates: Sequence[ms.Tensor]) -> bool:
         gradients = _as_list(gradients)
@@ -47,11 +48,11 @@ class Step(_mindspore.CompiledAsMethod):
         given = [gradient for gradient in gradients if gradient is not None]
         self.set_rates([float(rate.asnumpy()) for rate in rates])  # of one that no kernel has had, nothing waits
 
-        def run(tensors: list[torch.Tensor]) -> None:
+        def run_without_some(tensors: list[torch.Tensor]) -> None:
             found = iter(tensors)
             self._step([None if gradient is None else next(found) for gradient in gradients])
 
-        self.sharing.run(run, given)
+        self.sharing.run(self._step if len(given) == len(gradients) else run_without_some, given)
         return True
 
     def by_closure(self, closure: Callable[[], tuple[ms.Tensor, Any]]) -> ms.Tensor:
@@ -81,8 +82,8 @@ class Step(_mindspore.CompiledAsMethod):
             )
 
     def _set(self, gradients: Sequence[torch.Tensor | None]) -> None:
-        for own, parameter, gradient in zip(self.sharing.parameters, self.sharing.tensors, gradients, strict=True):
-            parameter.grad = gradient if own.requires_grad else None  # MindSpore gives one for a frozen Parameter, too
+        for info, parameter, gradient in zip(self._infos, self.sharing.tensors, gradients, strict=True):
+            parameter.grad = gradient if info.requires_grad else None  # MindSpore gives one for a frozen Parameter, too
 
     def _forget(self) -> None:
         for parameter in self.sharing.tensors:
