@@ -135,8 +135,17 @@ class Step(ms.nn.Cell):
         return self.optimizer(self.gradients)
 
 
-def measure(name: str, options: dict[str, Any], mode: str) -> None:
-    shapes = [(64, 64), (64,), (256, 64)] * 50
+_WIDTH: tuple[int, ...] = (192,)
+_BLOCK = [_WIDTH, _WIDTH, (576, 192), (576,), (192, 192), *3 * [_WIDTH], (768, 192), (768,), (192, 768), _WIDTH]
+# 150 parameters each: with little work, and those of ViT-Tiny but its head's.
+TIMED: dict[str, list[tuple[int, ...]]] = {
+    "small": [(64, 64), (64,), (256, 64)] * 50,
+    "ViT-Tiny's": [(1, 1, 192), (1, 197, 192), (192, 3, 16, 16), _WIDTH, *_BLOCK * 12, _WIDTH, _WIDTH],
+}
+
+
+def measure(name: str, options: dict[str, Any], mode: str, which: str) -> None:
+    shapes = TIMED[which]
     pair = Pair(name, options, shapes, False, mode)
     gradients = [numbers(shape, i) for i, shape in enumerate(shapes)]
     step = Step(pair.optimizer, gradients)
@@ -157,7 +166,7 @@ def measure(name: str, options: dict[str, Any], mode: str) -> None:
             if i >= 10:
                 times[who].append(time.perf_counter() - start)
     bridge, pytorch = (statistics.quantiles(times[who], n=4)[0] * 1e3 for who in ("bridge", "PyTorch"))
-    print(f"{name} {options} {mode}: {bridge:.2f} ms, PyTorch {pytorch:.2f} ms, ratio {bridge / pytorch:.2f}")
+    print(f"{name} {options} {mode}, {which}: {bridge:.2f} ms, PyTorch {pytorch:.2f} ms, ratio {bridge / pytorch:.2f}")
 
 
 def main() -> None:
@@ -172,9 +181,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     modes = [arguments.mode] if arguments.mode else list(MODES)
     if arguments.time:
-        for mode in modes:
-            for options in ({"fused": True}, {"foreach": True}, {}):
-                measure("AdamW", options, mode)
+        kinds: tuple[dict[str, Any], ...] = {"fused": True}, {"foreach": True}, {}
+        for mode, which, options in itertools.product(modes, TIMED, kinds):
+            measure("AdamW", options, mode, which)
     else:
         sweep(arguments.names, modes, arguments.every)
 
