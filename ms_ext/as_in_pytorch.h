@@ -8,7 +8,8 @@
 namespace ms_ext {
 
 // MindSpore's graph threads flush denormal numbers to zero; PyTorch's kernels run with them. `torch.set_num_threads`
-// holds on its caller's thread; another one takes it over at its first loop of ATen's, but oneDNN's kernels have none.
+// holds on its caller's thread. Another thread takes the number over at its first parallel loop of ATen's; oneDNN's
+// kernels have no such loop, and would run with as many threads as there are cores.
 class AsInPyTorch {
  public:
   AsInPyTorch() : before_(_mm_getcsr()) {

@@ -13,10 +13,11 @@ from bridge.optim.optimizer import Optimizer as _Optimizer
 
 def _scheduler_class(torch_class: type[Any]) -> type[Any]:
     """PyTorch's schedule, which takes an optimizer of bridge.optim."""
+    takes_optimizer = next(iter(_inspect.signature(torch_class).parameters)) == "optimizer"  # ChainedScheduler does not
 
     @_functools.wraps(torch_class.__init__)
     def init(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
-        if next(iter(_inspect.signature(torch_class).parameters)) != "optimizer":  # of ChainedScheduler: schedulers
+        if not takes_optimizer:
             torch_class.__init__(self, optimizer, *args, **kwargs)
             return
         if not isinstance(optimizer, _Optimizer):
