@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "programs/leaves_no_python.h"
 #include "shim.h"
 
 namespace ms_ext {
@@ -45,6 +46,7 @@ Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra) {
   if (infer == nullptr) {
     throw std::runtime_error(label(extra) + ": `import bridge` has to come before a graph that calls it is loaded");
   }
+  const LeavesNoPython leaves_no_python;
   Inferred inferred;
   infer(read_attribute(extra, "aten_op").c_str(), read_attribute(extra, "aten_args").c_str(),
         read_attribute(extra, "aten_device").c_str(), read_attribute(extra, "aten_dtypes").c_str(), ndims, shapes,

@@ -671,3 +671,12 @@ def test_sparse_results_are_refused() -> None:
 
     with pytest.raises(RuntimeError, match="MindSpore has no tensors like this one of PyTorch's"):
         bridge.cell(Sparse())(ms.Tensor(data(3)))
+
+
+def test_results_elsewhere_are_refused(mode: Any) -> None:
+    class Elsewhere(Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.to("meta")
+
+    with pytest.raises(RuntimeError, match="PyTorch's device meta"):
+        mode(bridge.cell(Elsewhere()))(ms.Tensor(data(3)))

@@ -193,3 +193,26 @@ def first_steps_have_as_many_threads() -> None:
 
 def test_first_steps_of_graphs_have_as_many_threads_as_pytorch() -> None:
     assert_alone(first_steps_have_as_many_threads)
+
+
+class Products(ms.nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.differentiate = bridge.value_and_grad(lambda x, y: (x * y).sum(), 0)
+
+    @ms.jit
+    def construct(self, x, y):
+        return self.differentiate(x, y)
+
+
+def sizes_are_inferred_in_a_step() -> None:
+    """Python does that on a thread of MindSpore's, and calls torch.autograd.grad, which leaves an object of Python's
+    with its thread. MindSpore waits for the end of the thread while it holds the GIL."""
+    step = Products()
+    step.set_inputs(ms.Tensor(shape=[None, 16], dtype=ms.float32), ms.Tensor(DATA[0, 0]))
+    for size in (16, 1):
+        step(ms.Tensor(DATA[0, :size]), ms.Tensor(DATA[0, 0]))
+
+
+def test_a_process_ends_whose_threads_ran_python() -> None:
+    assert_alone(sizes_are_inferred_in_a_step)

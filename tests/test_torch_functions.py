@@ -358,6 +358,7 @@ def test_errors_are_pytorchs(call: Callable[..., Any]) -> None:
 REFUSED = [
     pytest.param(lambda x: T.zeros(2, requires_grad=True), ValueError, "mindspore.grad names", id="requires_grad"),
     pytest.param(lambda x: T.zeros(2, device="meta"), ValueError, "MindSpore's device", id="device"),
+    pytest.param(lambda x: T.to(x, "meta", T.float64), ValueError, "MindSpore's device", id="device by position"),
     pytest.param(lambda x: T.zeros(2, layout=torch.sparse_coo), ValueError, "strided", id="layout"),
     pytest.param(lambda x: T.zeros(2, pin_memory=True), ValueError, "pinned memory", id="pinned memory"),
     pytest.param(lambda x: T.add(x, x, out=x), TypeError, "MindSpore allocates the results", id="out"),
@@ -405,6 +406,19 @@ def test_what_mindspore_has_elsewhere(call: Callable[..., Any], kind: type[Excep
 
 def test_what_says_what_is_so_anyway() -> None:
     assert T.zeros(2, device=place(), requires_grad=False, layout=torch.strided, out=None).shape == (2,)
+
+
+def test_a_device_by_position() -> None:
+    x = ms.Tensor(X)
+    assert T.to(x, place()).dtype == T.to(x, torch.device(place()), T.float32).dtype == ms.float32
+    assert T.to(x, place(), T.float64).dtype == ms.float64
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return T.to(x, "meta")
+
+    with pytest.raises(ValueError, match=r"device meta is not MindSpore's device(.|\n)*test_torch_functions\.py"):
+        call(x)
 
 
 def test_a_device_as_mindspore_names_it() -> None:

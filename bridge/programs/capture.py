@@ -19,6 +19,7 @@ from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
 from bridge.programs.guards import Guards
 from bridge.programs.memory import storage_of
 from bridge.programs.reads import refuse_reads
+from bridge.programs.refusals import refuse_foreign_results
 from bridge.programs.replaced import replaced
 from bridge.programs.tape import Tape
 
@@ -121,6 +122,7 @@ def _captured(
             tape,
         ):
             results = list(function(*arguments))
+            refuse_foreign_results(results, device)
             outputs = [tape.register(result) for result in results]
             forward = len(tape.calls)
             cotangents, gradients, no_gradient = _differentiate(tape, results, leaves)

@@ -26,6 +26,16 @@ def refuse_hooks(module: torch.nn.Module) -> None:
                 raise Refusal(f"{where} has {kind.strip('_').replace('_', ' ')}, which run in PyNative mode only")
 
 
+def refuse_foreign_results(results: Iterable[torch.Tensor], device: str) -> None:
+    """
+    Args:
+        device: PyTorch's name of MindSpore's.
+    """
+    for result in results:
+        if result.device not in (torch.device("cpu"), torch.device(device)):
+            raise Refusal(f"a result is on PyTorch's device {result.device}, which is not MindSpore's")
+
+
 def refuse_racing_gradients(weights: Iterable[torch.Tensor]) -> None:
     """Refuses a data-parallel graph on GPUs in which MindSpore would reduce the gradients by more than one AllReduce.
 

@@ -18,6 +18,7 @@ from bridge.torch import torchscript
 from bridge.torch.elsewhere import Elsewhere
 from bridge.torch.function import Function
 from bridge.torch.reasons import reason
+from bridge.torch.to import To
 
 _METHOD = type(torch.Tensor.add)
 # Methods whose arguments PyTorch does not take by its generated parser.
@@ -56,7 +57,8 @@ def methods(taken: Iterable[str]) -> dict[str, Function]:
         value, full = getattr(torch.Tensor, name), f"torch.Tensor.{name}"
         if name.startswith("_") or name in taken or not isinstance(value, (_METHOD, FunctionType)) or reason(full):
             continue
-        found[name] = Function(full, value, _operator(value, _METHOD))
+        made = To if name == "to" else Function
+        found[name] = made(full, value, _operator(value, _METHOD))
     return found
 
 

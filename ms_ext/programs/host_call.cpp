@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "programs/leaves_no_python.h"
 #include "shim.h"
 
 namespace ms_ext {
@@ -30,6 +31,7 @@ class host_call_shim {
     for (const at::Tensor &tensor : c.inputs()) {
       addresses.push_back(tensor.numel() == 0 ? nullptr : tensor.data_ptr());
     }
+    const LeavesNoPython leaves_no_python;
     std::string error;
     host_call_in_python.load()(number_, addresses.data(), &error);
     if (!error.empty()) throw std::runtime_error(error);

@@ -54,6 +54,9 @@ TensorMemory memory_of(const at::Tensor &tensor) {
     throw std::runtime_error(std::string("MindSpore has no dtype for PyTorch's ") +
                              c10::toString(tensor.scalar_type()));
   }
+  if (!tensor.is_cpu() && !tensor.is_cuda()) {
+    throw std::runtime_error("MindSpore has no tensors on PyTorch's device " + tensor.device().str());
+  }
   auto *held = new at::Tensor(tensor);
   const at::IntArrayRef sizes = held->sizes();
   TensorMemory memory;

@@ -90,10 +90,23 @@ class Place final : public ms::pynative::PyboostRunner {
   int gpu_;
 };
 
-TensorPtr from_torch(const py::handle &torch, uint32_t stream_id = 0) {
+TensorMemory memory_of(const py::handle &torch) {
   TORCH(ms_ext_from_torch);
   TensorMemory memory;
   check(ms_ext_from_torch(torch.ptr(), &memory));
+  return memory;
+}
+
+TensorPtr from_torch(const py::handle &torch) { return tensor_on(memory_of(torch), 0); }
+
+// Args: what a module gave; MindSpore's GPU, or -1; its stream.
+TensorPtr from_result(const py::handle &torch, int gpu, uint32_t stream_id) {
+  const TensorMemory memory = memory_of(torch);
+  if (memory.gpu >= 0 && memory.gpu != gpu) {  // MindSpore's later calls would fail
+    memory.release(memory.owner);
+    throw py::value_error("a result is on PyTorch's device cuda:" + std::to_string(memory.gpu) +
+                          ", which is not MindSpore's");
+  }
   return tensor_on(memory, stream_id);
 }
 
@@ -402,7 +415,7 @@ class Module {
     note_writes(call);
     const uint32_t stream_id = Place::stream_id_of(place);
     if (ms_ext_is_torch(value.ptr())) {
-      const TensorPtr own = from_torch(value, stream_id);
+      const TensorPtr own = from_result(value, gpu, stream_id);
       if (call.records) record(call, {value}, {own}, gpu, has_hooks);
       return py::cast(ms::Tensor(own));
     }
@@ -411,7 +424,7 @@ class Module {
     TensorPtrList own;
     py::list given;
     for (const py::object &result : results) {
-      own.push_back(from_torch(result, stream_id));
+      own.push_back(from_result(result, gpu, stream_id));
       given.append(py::cast(ms::Tensor(own.back())));
     }
     if (call.records) record(call, results, own, gpu, has_hooks);
