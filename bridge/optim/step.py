@@ -2,7 +2,8 @@
 
 In PyNative mode it runs as a module does (ms_ext/mindspore/python/module.cpp). In a graph it is a primitive whose
 kernel calls Python when the graph runs (host_call.py), so that nothing of the optimizer is a constant of the graph:
-learning rates, step counters and states are what they are at that step.
+learning rates, step counters and states are what they are at that step. In both, PyTorch's Python runs until its calls
+are known (repeated_step.py).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from bridge import _mindspore
 from bridge.op import devices, dtypes
 from bridge.optim.host_call import host_call
+from bridge.optim.repeated_step import RepeatedStep
 from bridge.primitive.graph_calls import GraphTensor, graph_call
 from bridge.primitive.kernel import one_at_a_time
 from bridge.primitive.tensors import torch_view, view_at
@@ -40,6 +42,7 @@ class Step(_mindspore.CompiledAsMethod):
         self.optimizer = optimizer
         self.sharing = sharing
         self.set_rates = set_rates
+        self._repeated = RepeatedStep(optimizer, sharing.tensors)
         self._infos = [parameter.param_info for parameter in sharing.parameters]  # which have `requires_grad`
 
     def __call__(self, gradients: Any, rates: Sequence[ms.Tensor]) -> bool:
@@ -67,7 +70,7 @@ class Step(_mindspore.CompiledAsMethod):
             _mindspore.wait()
             places = [tensor.device for tensor in self.sharing.tensors]  # a tensor of MindSpore's may be on the host
             views = map(torch_view, _as_list(gradients))
-            self._set([view.to(place) for view, place in zip(views, places, strict=True)])
+            self._set(self._trained([view.to(place) for view, place in zip(views, places, strict=True)]))
             return torch_view(loss).clone()
 
         with one_at_a_time:
@@ -81,18 +84,25 @@ class Step(_mindspore.CompiledAsMethod):
                 f"{self.name} has {len(self.sharing.tensors)} parameters, and was given {gradients} gradients"
             )
 
+    def _trained(self, gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+        """The gradients without those of frozen Parameters, which MindSpore gives too."""
+        return [gradient if info.requires_grad else None for info, gradient in zip(self._infos, gradients, strict=True)]
+
     def _set(self, gradients: Sequence[torch.Tensor | None]) -> None:
-        for info, parameter, gradient in zip(self._infos, self.sharing.tensors, gradients, strict=True):
-            parameter.grad = gradient if info.requires_grad else None  # MindSpore gives one for a frozen Parameter, too
+        for parameter, gradient in zip(self.sharing.tensors, gradients, strict=True):
+            parameter.grad = gradient
 
     def _forget(self) -> None:
         for parameter in self.sharing.tensors:
             parameter.grad = None
 
     def _step(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        gradients = self._trained(gradients)
+        if self._repeated.again(gradients):
+            return
         try:
             self._set(gradients)
-            self.optimizer.step()
+            self._repeated.first(gradients)
         finally:
             self._forget()  # they are views of memory that MindSpore may take back
 

@@ -1,0 +1,214 @@
+"""Steps of optimizers that are made without PyTorch's Python have the bits of those that it makes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+
+from bridge import optim
+from bridge.optim.recording import Recording
+from shared import MODES, data, on_device, torch_device
+
+Mode = Callable[..., Any]
+SHAPES = (4, 3), (5,), (2, 3, 4), ()
+STEPS = 9
+
+
+class Pair:
+    """PyTorch's optimizer and the bridge's, over the same values."""
+
+    def __init__(self, name: str, mode: Mode, shapes: Any = SHAPES, **options: Any) -> None:
+        self.values = [np.asarray(data(*shape)) for shape in shapes]
+        self.theirs = [torch.nn.Parameter(on_device(value)) for value in self.values]
+        self.own = [ms.Parameter(ms.Tensor(value), name=f"p{i}") for i, value in enumerate(self.values)]
+        self.torch = getattr(torch.optim, name)(self.theirs, **options)
+        self.bridge = getattr(optim, name)(self.own, **options)
+        optimizer = self.bridge
+
+        def run(*gradients):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return optimizer(gradients)
+
+        self.run = mode(run)
+        self.count = 0
+
+    def step(self) -> None:
+        self.count += 1
+        generator = np.random.default_rng(self.count)
+        gradients = [generator.standard_normal(value.shape).astype(np.float32) for value in self.values]
+        for parameter, gradient in zip(self.theirs, gradients, strict=True):
+            parameter.grad = on_device(gradient) if parameter.requires_grad else None
+        self.torch.step()
+        self.run(*map(ms.Tensor, gradients))
+
+    def set(self, **options: Any) -> None:
+        for optimizer in (self.torch, self.bridge):
+            optimizer.param_groups[0].update(options)
+
+    def is_equal(self) -> bool:
+        return all(
+            np.array_equal(own.asnumpy(), theirs.detach().cpu().numpy())
+            for own, theirs in zip(self.own, self.theirs, strict=True)
+        )
+
+
+@pytest.fixture
+def recordings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Why each step that PyTorch's Python made is no other's, or ""; one that was not recorded is not in it."""
+    found: list[str] = []
+    run = Recording.run
+
+    def noted(self: Recording, *args: Any) -> None:
+        run(self, *args)
+        found.append(self.lost)
+
+    monkeypatch.setattr(Recording, "run", noted)
+    yield found
+
+
+REPEATED = [
+    ("SGD", {"lr": 0.1}), ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    ("SGD", {"lr": 0.1, "maximize": True, "foreach": True}),
+    ("Adam", {}), ("Adam", {"amsgrad": True, "weight_decay": 0.1}), ("Adam", {"fused": True}),
+    ("AdamW", {}), ("AdamW", {"foreach": True, "maximize": True}), ("AdamW", {"fused": True}),
+    ("NAdam", {}), ("NAdam", {"foreach": True}), ("Adagrad", {"lr_decay": 0.1}), ("Adadelta", {}),
+    ("Adamax", {"weight_decay": 0.1}), ("Adamax", {"foreach": True}), ("RMSprop", {"centered": True, "momentum": 0.9}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, options", REPEATED)
+def test_steps_are_repeated(name: str, options: Any, mode: Mode, recordings: list[str]) -> None:
+    pair = Pair(name, mode, **options)
+    for _ in range(STEPS):
+        pair.step()
+    assert pair.is_equal()
+    assert recordings[-2:] == ["", ""]
+    assert len(recordings) in (2, 3)  # of nine; the first one makes the state
+
+
+def test_muons_steps_are_repeated(mode: Mode, recordings: list[str]) -> None:
+    pair = Pair("Muon", mode, shapes=[(4, 3), (3, 6)])
+    for _ in range(STEPS):
+        pair.step()
+    assert pair.is_equal()
+    assert len(recordings) == 3
+
+
+@pytest.mark.parametrize("name", ["RAdam", "Adafactor", "Rprop", "ASGD"])
+def test_steps_that_do_not_follow_are_pytorchs(name: str, mode: Mode, recordings: list[str]) -> None:
+    pair = Pair(name, mode)
+    for _ in range(20):
+        pair.step()
+    assert pair.is_equal()
+    assert all(recordings)
+    assert len(recordings) == 16
+
+
+def change_rate(pair: Pair) -> None:
+    pair.set(lr=0.003)
+
+
+def change_betas(pair: Pair) -> None:
+    pair.set(betas=(0.8, 0.99))
+
+
+def freeze(pair: Pair) -> None:
+    pair.theirs[1].requires_grad = pair.own[1].requires_grad = False
+
+
+def unfreeze(pair: Pair) -> None:
+    pair.theirs[1].requires_grad = pair.own[1].requires_grad = True
+
+
+def load(pair: Pair) -> None:
+    state = copy.deepcopy(pair.torch.state_dict())
+    for entry in state["state"].values():
+        entry["step"] += 5
+        entry["exp_avg"] *= 2
+    pair.torch.load_state_dict(copy.deepcopy(state))
+    pair.bridge.load_state_dict(state)
+
+
+def write_state(pair: Pair) -> None:
+    for optimizer, parameter in ((pair.torch, pair.theirs[0]), (pair.bridge, pair.bridge.update.sharing.tensors[0])):
+        optimizer.state[parameter]["step"] -= 4
+        optimizer.state[parameter]["exp_avg_sq"].mul_(3)
+
+
+def set_data(pair: Pair) -> None:
+    pair.theirs[0].data = torch.ones(4, 3, device=torch_device())
+    pair.own[0].set_data(ms.Tensor(np.ones((4, 3), np.float32)))
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"fused": True}], ids=["", "foreach", "fused"])
+def test_what_changes_between_steps_counts(options: Any, mode: Mode, recordings: list[str]) -> None:
+    pair = Pair("AdamW", mode, **options)
+    changes = [change_rate, write_state, change_betas, freeze, unfreeze, load]
+    if mode is MODES["pynative"]:  # MindSpore's compiled function goes on with the data from before
+        changes.append(set_data)
+    for change in changes:
+        for _ in range(4):
+            pair.step()
+        change(pair)
+    for _ in range(4):
+        pair.step()
+    assert pair.is_equal()
+    assert not any(recordings[1:])  # the first makes the state
+    assert len(recordings) < 3 * (len(changes) + 1)
+
+
+def test_schedules_of_pytorch_are_followed(mode: Mode, recordings: list[str]) -> None:
+    pair = Pair("Adam", mode)
+    theirs = torch.optim.lr_scheduler.ExponentialLR(pair.torch, 0.9)
+    own = optim.lr_scheduler.ExponentialLR(pair.bridge, 0.9)
+    for _ in range(STEPS):
+        pair.step()
+        theirs.step()
+        own.step()
+    assert pair.is_equal()
+    assert len(recordings) == 3
+
+
+def test_hooks_run_at_each_step(mode: Mode) -> None:
+    pair = Pair("AdamW", mode)
+    for _ in range(STEPS):
+        pair.step()
+    calls: list[Any] = []
+    hook = pair.bridge.torch_optimizer.register_step_post_hook(lambda *args: calls.append(args))
+    for _ in range(3):
+        pair.step()
+    hook.remove()
+    for _ in range(STEPS):
+        pair.step()
+    assert pair.is_equal()
+    assert len(calls) == 3
+
+
+def test_a_class_that_keeps_things_elsewhere_is_pytorchs(mode: Mode) -> None:
+    class Every(torch.optim.SGD):
+        count = 0
+
+        def step(self, closure: Any = None) -> Any:
+            self.count += 1
+            return super().step(closure) if self.count % 3 == 0 else None
+
+    parameter, own = (
+        torch.nn.Parameter(on_device(np.ones(3, np.float32))),
+        ms.Parameter(ms.Tensor(np.ones(3, np.float32)), name="p"),
+    )
+    theirs, mine = Every([parameter], 0.1), optim.optimizer.optimizer_class(Every)([own], 0.1)
+
+    def run(gradient):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return mine((gradient,))
+
+    step = mode(run)
+    for _ in range(STEPS):
+        parameter.grad = torch.ones_like(parameter)
+        theirs.step()
+        step(ms.Tensor(np.ones(3, np.float32)))
+    assert np.array_equal(own.asnumpy(), parameter.detach().cpu().numpy())
