@@ -17,7 +17,7 @@
 #include <variant>
 #include <vector>
 
-namespace {
+namespace ms_ext::repeated {
 
 namespace py = pybind11;
 using c10::IValue;
@@ -229,20 +229,21 @@ struct Layout {
   c10::Device device;
 };
 
-}  // namespace
+}  // namespace ms_ext::repeated
 
 namespace ms_ext {
 
 class RepeatedStep {
  public:
-  RepeatedStep(const py::list &parts, const Tensors &gradients) {
+  RepeatedStep(const pybind11::list &parts, const repeated::Tensors &gradients) {
     for (const at::Tensor &gradient : gradients) gradients_.emplace_back(gradient);
-    for (const py::handle part : parts) parts_.push_back(part_of(py::reinterpret_borrow<py::tuple>(part)));
-    std::vector<Uses> uses(parts_.size());
+    for (const pybind11::handle part : parts)
+      parts_.push_back(repeated::part_of(pybind11::reinterpret_borrow<pybind11::tuple>(part)));
+    std::vector<repeated::Uses> uses(parts_.size());
     for (size_t i = 0; i < parts_.size(); ++i) {
       std::visit([&](const auto &part) { part.note_uses(&uses[i]); }, parts_[i]);
     }
-    Uses later;
+    repeated::Uses later;
     last_.resize(parts_.size());
     for (size_t i = parts_.size(); i-- > 0;) {
       std::set_difference(uses[i].begin(), uses[i].end(), later.begin(), later.end(), std::back_inserter(last_[i]));
@@ -251,27 +252,28 @@ class RepeatedStep {
     if (!later.empty()) registers_ = *later.rbegin() + 1;
   }
 
-  bool is_for(const Tensors &gradients) const {
-    return std::equal(gradients_.begin(), gradients_.end(), gradients.begin(), gradients.end(),
-                      [](const Layout &layout, const at::Tensor &gradient) { return layout.is_of(gradient); });
+  bool is_for(const repeated::Tensors &gradients) const {
+    return std::equal(
+        gradients_.begin(), gradients_.end(), gradients.begin(), gradients.end(),
+        [](const repeated::Layout &layout, const at::Tensor &gradient) { return layout.is_of(gradient); });
   }
 
-  void run(Tensors gradients, const std::vector<double> &rates) const {
+  void run(repeated::Tensors gradients, const std::vector<double> &rates) const {
     const c10::AutoGradMode no_recording(false);
-    Registers registers;
+    repeated::Registers registers;
     registers.reserve(std::max(registers_, gradients.size() + rates.size()));
     for (at::Tensor &gradient : gradients) registers.emplace_back(std::move(gradient));
     for (const double rate : rates) registers.emplace_back(rate);
     registers.resize(registers.capacity());
     for (size_t i = 0; i < parts_.size(); ++i) {
       std::visit([&](const auto &part) { part.run(&registers); }, parts_[i]);
-      for (const size_t reg : last_[i]) registers[reg] = IValue();
+      for (const size_t reg : last_[i]) registers[reg] = c10::IValue();
     }
   }
 
  private:
-  std::vector<Layout> gradients_;
-  std::vector<Part> parts_;
+  std::vector<repeated::Layout> gradients_;
+  std::vector<repeated::Part> parts_;
   std::vector<std::vector<size_t>> last_;  // the registers that no later part uses
   size_t registers_ = 0;
 };
@@ -284,7 +286,8 @@ extern "C" {
 
 RepeatedStep *ms_ext_repeated_step(PyObject *parts, PyObject *gradients) {
   try {
-    return new RepeatedStep(py::reinterpret_borrow<py::list>(parts), tensors_in(gradients));
+    return new RepeatedStep(pybind11::reinterpret_borrow<pybind11::list>(parts),
+                            ms_ext::repeated::tensors_in(gradients));
   } catch (...) {
     torch::translate_exception_to_python(std::current_exception());
     return nullptr;
@@ -295,10 +298,10 @@ void ms_ext_free_repeated_step(RepeatedStep *step) { delete step; }
 
 int ms_ext_repeat_step(const RepeatedStep *step, PyObject *gradients, PyObject *rates) {
   try {
-    Tensors given = tensors_in(gradients);
+    ms_ext::repeated::Tensors given = ms_ext::repeated::tensors_in(gradients);
     if (!step->is_for(given)) return 0;
-    const auto numbers = py::cast<std::vector<double>>(py::handle(rates));
-    const py::gil_scoped_release released;
+    const auto numbers = pybind11::cast<std::vector<double>>(pybind11::handle(rates));
+    const pybind11::gil_scoped_release released;
     step->run(std::move(given), numbers);
     return 1;
   } catch (...) {
