@@ -457,6 +457,12 @@ class Chooses(nn.Module):
         return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
 
 
+class Linearizes(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        _, derivative = torch.func.linearize(torch.sin, x)
+        return derivative(x)  # type: ignore[no-any-return]
+
+
 REFUSALS = [
     (WritesAttribute, ["writes to a tensor of shape [3] that is neither a parameter nor a persistent buffer"]),
     (MakesSparse, ["has a tensor of the layout sparse_coo", "torch.sparse_coo_tensor(torch.eye(2"]),
@@ -465,6 +471,7 @@ REFUSALS = [
     (CountsInput, ["asks for a shape that depends on data", "return x[x > 0]"]),
     (ReadsByNumPy, ["Tensor.numpy asks for a value that depends on data", "np.sort(x.detach().numpy())"]),
     (Chooses, ["torch's cond is no single operator", "return torch.cond("]),
+    (Linearizes, ["torch.func.linearize traces a function", "torch.func.linearize(torch.sin, x)"]),
     (WritesInput, ["writes to a parameter or an input", "return x.relu_()"]),
     (DrawsInPython, ["draws numbers in Python"]),
     (Fails, ["(2x3 and 2x3)", "return x @ x"]),

@@ -19,11 +19,13 @@ from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
 from bridge.programs.guards import Guards
 from bridge.programs.memory import storage_of
 from bridge.programs.reads import refuse_reads
-from bridge.programs.refusals import refuse_foreign_results
+from bridge.programs.refusals import LINEARIZE, refuse_foreign_results
 from bridge.programs.replaced import replaced
 from bridge.programs.tape import Tape
 
-_REPLACEMENTS = [*constant_arguments.REPLACEMENTS, checkpoints.REPLACEMENT, leaves.REPLACEMENT, LENGTHS_AS_TENSORS]
+_REPLACEMENTS = [
+    *constant_arguments.REPLACEMENTS, checkpoints.REPLACEMENT, leaves.REPLACEMENT, LENGTHS_AS_TENSORS, LINEARIZE,
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,17 +82,20 @@ def capture(
         Exception: what the function raises.
     """
     guards = Guards()
+    copied: set[int] = set()
     while True:
         guards.begin()
         try:
-            captured = _captured(function, state, inputs, device, guards)
+            captured, assigned = _captured(function, state, inputs, device, guards, copied)
         except Refusal:
             raise
         except Exception as error:
             if not guards.failed(error):
                 raise
         else:
-            if guards.succeeded():
+            if not assigned <= copied:
+                copied |= assigned
+            elif guards.succeeded():
                 return captured
 
 
@@ -100,14 +105,16 @@ def _captured(
     inputs: Sequence[Spec],
     device: str,
     guards: Guards,
-) -> Captured:
+    copied: set[int],
+) -> tuple[Captured, set[int]]:
+    """One run, and the inputs that it assigns other data to. It is given copies of those of `copied`."""
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     tape = Tape(fake_mode, guards)
     with fake_mode:
         tensors = [torch.empty(spec.shape, dtype=spec.dtype, device=device) for spec in inputs]
     registers = [tape.add(tensor) for tensor in tensors]
     for tensor, register in zip(state, registers, strict=False):
-        tape.stand_in(tensor, register)
+        tape.take_state(tensor, register, register in copied)
     arguments = tensors[len(state) :]
     leaves = [*state, *arguments]
     for tensor, spec in zip(leaves, inputs, strict=True):
@@ -124,6 +131,8 @@ def _captured(
             results = list(function(*arguments))
             refuse_foreign_results(results, device)
             outputs = [tape.register(result) for result in results]
+            assigned = tape.assigned.changed()
+            tape.calls += tape.assigned.write_back()
             forward = len(tape.calls)
             cotangents, gradients, no_gradient = _differentiate(tape, results, leaves)
     except Exception as error:
@@ -133,7 +142,7 @@ def _captured(
     memory = {storage_of(tensor): i for i, tensor in enumerate(tensors)}
     touched = (storage_of(tape.tensors[number]) for call in calls[:forward] for number in call.written)
     written = sorted({memory[storage] for storage in touched if storage in memory})
-    return Captured(
+    found = Captured(
         tape,
         registers,
         calls[:forward],
@@ -145,6 +154,7 @@ def _captured(
         len(state),
         no_gradient,
     )
+    return found, assigned
 
 
 def _differentiate(

@@ -107,10 +107,13 @@ class GraphProgram:
     def _capture(self, *inputs: Any) -> tuple[plan.Plan, plan.Origin]:
         """A new plan."""
         try:
-            return self._captured(*inputs)
+            found = self._captured(*inputs)
         except RuntimeError:
             if not self.state.lend():
                 raise
+        else:
+            if not found[0].no_gradient or not self.state.lend():
+                return found
         return self._captured(*inputs)  # a buffer that it puts another tensor in the place of is a copy now
 
     def _captured(

@@ -76,7 +76,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
             self.follow()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        run, has_hooks = self._followed if self.state.has_buffers else self.function, False
+        run, has_hooks = self._followed if self.state.may_change else self.function, False
         if self._differentiates or self.precision is not None or not self._calls.runs_plainly():
             run, has_hooks = self._run, self._is_recorded_with_hooks()
         tensors: Sequence[ms.Tensor] = args

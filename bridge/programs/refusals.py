@@ -9,8 +9,10 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import torch
+from torch._functorch import eager_transforms
 
 from bridge.programs.calls import Refusal
+from bridge.programs.replaced import Replacement
 
 _HOOKS = (
     "_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks"
@@ -34,6 +36,13 @@ def refuse_foreign_results(results: Iterable[torch.Tensor], device: str) -> None
     for result in results:
         if result.device not in (torch.device("cpu"), torch.device(device)):
             raise Refusal(f"a result is on PyTorch's device {result.device}, which is not MindSpore's")
+
+
+def _refuse_linearize(*_: Any, **__: Any) -> Any:
+    raise Refusal("torch.func.linearize traces a function past what a graph records: it runs in PyNative mode only")
+
+
+LINEARIZE = Replacement(eager_transforms, "lazy_dynamo_disallow", _refuse_linearize)  # linearize only calls it
 
 
 def refuse_racing_gradients(weights: Iterable[torch.Tensor]) -> None:

@@ -143,7 +143,7 @@ def _backward(
     ]
     if len(programs) == 2:
         given += _between(*programs)
-    sources = [_complete(program, passing.again(), given, forward.outputs[0]) for program in programs]
+    sources = [_complete(program, passing.again(), given, forward.outputs[0], captured.written) for program in programs]
     return programs, sources, gradients
 
 
@@ -164,11 +164,14 @@ def _between(first: Listing, rest: Listing) -> list[Given]:
     return list(found.values())
 
 
-def _complete(program: Listing, passing: Passing, given: Sequence[Given], result: Output) -> list[Source]:
+def _complete(
+    program: Listing, passing: Passing, given: Sequence[Given], result: Output, written: Sequence[int]
+) -> list[Source]:
     """Have a program of the gradient begin with what it takes. Gives where that comes from.
 
     Args:
-        result: forward's first. What draws or writes takes it, to run after forward.
+        result: forward's first. What draws or writes takes it, or reads what forward writes to, to run after forward.
+        written: the positions of the inputs that forward writes to.
     """
     program.calls = live(program)
     known = {number for one in given for number in one.registers}
@@ -184,7 +187,8 @@ def _complete(program: Listing, passing: Passing, given: Sequence[Given], result
         registers = [number for number in one.registers if number in wanted]
         if registers:
             views += passing.take(program, one.source, one.output, registers)
-    if is_once(program) and not any(source.kind == "output" for source in passing.sources):
+    follows = is_once(program) or any(Source("input", position) in passing.sources for position in written)
+    if follows and not any(source.kind == "output" for source in passing.sources):
         views += passing.take(program, Source("output", 0), result, result.registers[:1])
     program.calls = views + program.calls
     program.constants = constants(program)

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from bridge.primitive import direct
 from bridge.programs import ctc_loss
+from bridge.programs.assigned_data import AssignedData
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes, registers, results_of
 from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.guards import Answer, Guards, checks, is_question
@@ -82,6 +83,7 @@ class Tape(TorchDispatchMode):
         self._values = Values(self.calls, self.tensors, self.constants)
         self.draws = Draws(self._like, self.tensors)
         self.momentum = RunTimeMomentum(self.register)
+        self.assigned = AssignedData(self.tensors, self.register, self._stand_in)
 
     def add(self, tensor: torch.Tensor) -> int:
         """A register for a tensor."""
@@ -89,7 +91,17 @@ class Tape(TorchDispatchMode):
         self.tensors.append(tensor)
         return len(self.tensors) - 1
 
-    def stand_in(self, tensor: torch.Tensor, register: int) -> None:
+    def take_state(self, tensor: torch.Tensor, register: int, is_copied: bool) -> None:
+        """Take a tensor with data for an input, or for a copy of it."""
+        self.assigned.add(tensor, register)
+        if is_copied:
+            copied = self._like(register)
+            clone = torch.ops.aten.clone.default
+            self.calls.append(Call(clone, [Register(register), torch.preserve_format], [copied]))
+            register = copied
+        self._stand_in(tensor, register)
+
+    def _stand_in(self, tensor: torch.Tensor, register: int) -> None:
         """Take a tensor with data for a register, whenever it is met."""
         self._registers[id(tensor)] = register
         self._state[layout(tensor)] = register
@@ -140,6 +152,7 @@ class Tape(TorchDispatchMode):
         return [
             *self.draws.replacements(),
             *self.momentum.replacements(),
+            self.assigned.replacement(),
             Replacement(torch._subclasses, "FakeTensor", fake),
         ]
 
