@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +12,7 @@ from mindspore import ops
 
 from bridge import _mindspore
 from bridge.infer.trial import Spec
-from bridge.op import dtypes
+from bridge.op import devices, dtypes
 from bridge.op.encoding import encode
 from bridge.op.table import SHARED, Device
 from bridge.primitive import bprops
@@ -18,6 +21,33 @@ from bridge.primitive.kernel import Kernel
 from bridge.programs import sizes
 from bridge.programs.plan import Plan, ProgramFile
 from bridge.programs.refusals import no_gradient
+
+# A graph of another process, which MindSpore kept, has other names for its programs.
+_PROCESS = uuid.uuid4().hex
+
+
+class _Saving:
+    """Whether a forward program brings what only its gradient needs. A graph without gradients is faster without.
+
+    Args:
+        name: of the program and its gradient.
+        results: how many of the program's results are those of the function.
+        device: see Kernel.
+    """
+
+    def __init__(self, name: str, results: int, device: Device) -> None:
+        self.name = hashlib.sha256(name.encode()).hexdigest()
+        self.results = results
+        self._device = device
+        self._tell(False)
+
+    def begin(self) -> None:
+        """The gradient is asked for: MindSpore plans it before it runs the graph."""
+        self._tell(True)
+
+    def _tell(self, is_differentiated: bool) -> None:
+        library = devices.load(SHARED[self._device])
+        library.ms_ext_name_program(self.name.encode(), ctypes.c_bool(is_differentiated))
 
 
 class ProgramKernel(Kernel):
@@ -29,11 +59,15 @@ class ProgramKernel(Kernel):
         program: the program. Its path follows from its content, and so tells primitives apart.
         device: see Kernel.
         differentiate: what differentiates it, called with inputs, results and their gradients.
+        saving: see _Saving.
     """
 
-    def __init__(self, name: str, program: ProgramFile, device: Device, differentiate: Any) -> None:
+    def __init__(
+        self, name: str, program: ProgramFile, device: Device, differentiate: Any, saving: _Saving | None = None
+    ) -> None:
         count = sum(map(len, program.groups))
         text = encode(program.path) + encode(count)
+        text += encode(saving.name if saving else "") + encode(saving.results if saving else len(program.results))
         of_inputs = " ".join(dtype for dtype, group in zip(program.dtypes, program.groups, strict=True) for _ in group)
         name = name + sizes.SUFFIX if sizes.is_family(program) else name
         super().__init__(name, text, f"{SHARED[device]}:aten_program", device, False, of_inputs)
@@ -72,12 +106,14 @@ class _InGraph(PlannedBprop):
 class Differentiate(_InGraph):
     """The gradient of a forward program: its backward programs."""
 
-    def __init__(self, name: str, plan: Plan, device: Device) -> None:
+    def __init__(self, name: str, plan: Plan, device: Device, saving: _Saving) -> None:
         super().__init__(name)
         self.plan = plan
         self.device = device
+        self.saving = saving
 
     def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
+        self.saving.begin()
         plan = self.plan
         places = [(i, j) for i, group in enumerate(plan.forward.groups) for j in range(len(group))]
         order = [position for group in plan.forward.groups for position in group]
@@ -133,10 +169,11 @@ class NoGradient(_InGraph):
 def forward_kernel(name: str, plan: Plan, device: Device, is_differentiable: bool) -> ProgramKernel:
     """The primitive of a function's forward program, with its gradient."""
     reason = plan.no_gradient if is_differentiable else no_gradient(name)
-    gradient = NoGradient(name, reason) if reason else Differentiate(name, plan, device)
-    kernel = ProgramKernel(f"{name}::forward", plan.forward, device, gradient)
     # MindSpore differentiates primitives with equal attributes by the bprop of one of them. A forward program may be
     # that of inputs of several shapes; each has its own backward program.
-    backward = [program.path for program in plan.backward]
-    kernel.add_prim_attr("backward", f"{backward} {plan.sources} {plan.gradients}")
+    backward = f"{[program.path for program in plan.backward]} {plan.sources} {plan.gradients}"
+    saving = _Saving(f"{_PROCESS} {plan.forward.path} {backward}", plan.results, device)
+    gradient = NoGradient(name, reason) if reason else Differentiate(name, plan, device, saving)
+    kernel = ProgramKernel(f"{name}::forward", plan.forward, device, gradient, saving)
+    kernel.add_prim_attr("backward", backward)
     return kernel

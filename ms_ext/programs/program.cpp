@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -256,17 +257,52 @@ Shapes Program::shapes() const {
   return shapes;
 }
 
-// Results that bring their memory.
-void Program::give(const Pool &pool, Registers &results, Call &c) {
+// The first results, which bring their memory.
+void Program::give(const Pool &pool, size_t count, Registers &results, Call &c) {
   c.check(results);
-  for (size_t i = 0; i < results.size(); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     if (results[i].numel() == 0 || c.out(i).const_data_ptr() != nullptr) continue;
     pool.give(i, std::move(results[i]));
     results[i] = c.out(i);
   }
 }
 
-bool Program::run(Call &c, bool is_recorded) const {
+Program::Freed Program::freed_for(size_t results) const {
+  std::set<size_t> left;
+  for (size_t i = results; i < outputs_.size(); ++i) {
+    for (const Layout &layout : outputs_[i].layouts) left.insert(static_cast<size_t>(layout.reg));
+  }
+  for (size_t i = 0; i < results; ++i) {
+    for (const Layout &layout : outputs_[i].layouts) left.erase(static_cast<size_t>(layout.reg));
+  }
+  Freed freed(steps_.size());
+  const auto note = [&](size_t step, int64_t reg) {
+    if (reg >= 0 && left.erase(static_cast<size_t>(reg)) > 0) freed[step].push_back(static_cast<size_t>(reg));
+  };
+  for (size_t i = steps_.size(); i-- > 0;) {
+    for (const Boxed &argument : steps_[i].arguments) {
+      for (const auto &tensor : argument.tensors) {
+        if (tensor) note(i, tensor->index);
+      }
+    }
+    for (const int64_t result : steps_[i].results) note(i, result);
+  }
+  return freed;
+}
+
+bool Program::run(Call &c, bool is_recorded) const { return run(c, is_recorded, outputs_.size(), nullptr); }
+
+void Program::run_for(size_t results, Call &c) const {
+  const Freed *freed = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(freed_mutex_);
+    const auto known = freed_.find(results);
+    freed = known != freed_.end() ? &known->second : &(freed_[results] = freed_for(results));
+  }
+  run(c, false, results, freed);
+}
+
+bool Program::run(Call &c, bool is_recorded, size_t count, const Freed *freed) const {
   const Pool *const pool = Pool::current();
   Workspace space;
   Registers &registers = space.registers;
@@ -274,16 +310,21 @@ bool Program::run(Call &c, bool is_recorded) const {
   for (size_t i = 0; i < inputs_; ++i) registers[i] = pool == nullptr ? c.inputs()[i] : pool->input(i, c.inputs()[i]);
   for (size_t i = 0; i < constants_.size(); ++i) registers[inputs_ + i] = constants_[i].on(c.device());
   bool stayed = true;
-  for (const Step &step : steps_) stayed = run_step(step, space, c, is_recorded) && stayed;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    stayed = run_step(steps_[i], space, c, is_recorded) && stayed;
+    if (freed == nullptr) continue;
+    for (const size_t reg : (*freed)[i]) registers[reg].reset();
+  }
   Registers results;
-  for (size_t i = 0; i < outputs_.size(); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     const Output &output = outputs_[i];
     results.push_back(output.is_memory ? memory_of(output, registers, c.out(i))
                                        : registers[static_cast<size_t>(output.layouts[0].reg)]);
     if (results.back().dim() == 0) results.back() = results.back().unsqueeze(0);  // as MindSpore has it
   }
   registers.clear();
-  if (pool != nullptr) give(*pool, results, c);
+  for (size_t i = count; i < outputs_.size(); ++i) results.push_back(c.out(i));
+  if (pool != nullptr) give(*pool, count, results, c);
   c.place(std::move(results));
   return stayed;
 }

@@ -4,6 +4,7 @@
 #include <ATen/core/stack.h>
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -33,6 +34,10 @@ class Program {
   // Makes the calls in order, on the inputs of `c`, and brings the results to its outputs. While it is recorded as a
   // CUDA graph nothing may wait. Gives whether the results of all calls lie on the device of `c`.
   bool run(Call &c, bool is_recorded = false) const;
+
+  // The same for the first `results` of the outputs. The others stay as they are, and so what only they need is freed
+  // as soon as no later call needs it.
+  void run_for(size_t results, Call &c) const;
 
   int inputs() const { return static_cast<int>(inputs_); }
 
@@ -82,12 +87,17 @@ class Program {
     torch::jit::Stack stack;
   };
 
+  // For each step, registers that nobody needs after it.
+  using Freed = std::vector<std::vector<size_t>>;
+
+  bool run(Call &c, bool is_recorded, size_t results, const Freed *freed) const;
+  Freed freed_for(size_t results) const;
   std::vector<bool> written() const;
   static void take_results(torch::jit::Stack &stack, Registers &results);
   static void bring_to_host(const Step &step, torch::jit::Stack &stack);
   // Gives whether the call's results lie on the device.
   bool run_step(const Step &step, Workspace &space, Call &c, bool is_recorded) const;
-  static void give(const Pool &pool, Registers &results, Call &c);
+  static void give(const Pool &pool, size_t count, Registers &results, Call &c);
   static at::Tensor memory_of(const Output &output, const Registers &registers, const at::Tensor &like);
 
   size_t inputs_ = 0;
@@ -107,6 +117,8 @@ class Program {
   std::vector<Output> outputs_;
   std::vector<bool> written_;  // inputs
   bool is_pytorchs_ = false;
+  mutable std::mutex freed_mutex_;
+  mutable std::map<size_t, Freed> freed_;  // by the number of results
 };
 
 }  // namespace ms_ext

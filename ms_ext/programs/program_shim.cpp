@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "infer.h"
@@ -33,14 +35,43 @@ void give_back_memory() {
 }
 #endif
 
+// Which forward programs of this process are differentiated, by a name of theirs. A graph does not say so.
+class Differentiated {
+ public:
+  // Null if nobody has named it, as in a graph of another process that was kept.
+  static const std::atomic<bool> *find(const std::string &name) {
+    const std::lock_guard<std::mutex> lock(mutex());
+    const auto found = names().find(name);
+    return found == names().end() ? nullptr : &found->second;
+  }
+
+  static void set(const std::string &name, bool is_differentiated) {
+    const std::lock_guard<std::mutex> lock(mutex());
+    std::atomic<bool> &known = names()[name];
+    known = known || is_differentiated;
+  }
+
+ private:
+  static std::mutex &mutex() {
+    static auto *const mutex = new std::mutex;
+    return *mutex;
+  }
+
+  static std::unordered_map<std::string, std::atomic<bool>> &names() {
+    static auto *const names = new std::unordered_map<std::string, std::atomic<bool>>;
+    return *names;
+  }
+};
+
 bool is_family(const std::string &path) { return path.rfind("family ", 0) == 0; }
 
 class program_shim {
  public:
   explicit program_shim(Arguments &args) {
-    args >> path_;
+    std::string name;
     int64_t inputs = 0;
-    args >> inputs;
+    args >> path_ >> inputs >> name >> results_;
+    is_differentiated_ = Differentiated::find(name);
     args.expect_more_inputs(static_cast<int>(inputs));
     if (!is_family(path_)) program_ = Program::load(path_);
   }
@@ -57,7 +88,12 @@ class program_shim {
   mutable Replay replay_;
 #else
   void operator()(Call &c) const {
-    (program_ != nullptr ? program_ : program_of(path_, c.inputs()))->run(c);
+    const auto program = program_ != nullptr ? program_ : program_of(path_, c.inputs());
+    if (is_differentiated_ == nullptr || *is_differentiated_) {
+      program->run(c);
+    } else {
+      program->run_for(static_cast<size_t>(results_), c);
+    }
     std::call_once(first_launch_, give_back_memory);
   }
 
@@ -65,6 +101,8 @@ class program_shim {
   mutable std::once_flag first_launch_;
 #endif
   std::string path_;
+  int64_t results_ = 0;  // without those that only the gradient needs
+  const std::atomic<bool> *is_differentiated_ = nullptr;
   std::shared_ptr<const Program> program_;
 };
 
@@ -87,6 +125,11 @@ constexpr auto launch_program = ms_ext::launch_cpu;
 #endif
 
 extern "C" {
+
+// Names a forward program before it is launched, and says whether the gradient is asked for that needs all it gives.
+void ms_ext_name_program(const char *name, bool is_differentiated) {
+  ms_ext::Differentiated::set(name, is_differentiated);
+}
 
 #ifndef MS_EXT_CUDA
 void ms_ext_launch_program(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *extra,
