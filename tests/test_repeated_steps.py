@@ -113,6 +113,15 @@ def change_rate(pair: Pair) -> None:
     pair.set(lr=0.003)
 
 
+def make_rate_a_tensor(pair: Pair) -> None:
+    for optimizer in (pair.torch, pair.bridge):
+        optimizer.param_groups[0]["lr"] = torch.tensor(0.1)
+
+
+def make_rate_a_float(pair: Pair) -> None:
+    pair.set(lr=0.1)
+
+
 def change_betas(pair: Pair) -> None:
     pair.set(betas=(0.8, 0.99))
 
@@ -149,6 +158,8 @@ def set_data(pair: Pair) -> None:
 def test_what_changes_between_steps_counts(options: Any, mode: Mode, recordings: list[str]) -> None:
     pair = Pair("AdamW", mode, **options)
     changes = [change_rate, write_state, change_betas, freeze, unfreeze, load]
+    if not options.get("foreach"):  # which takes no tensor for a rate
+        changes[3:3] = [make_rate_a_tensor, make_rate_a_float]
     if mode is MODES["pynative"]:  # MindSpore's compiled function goes on with the data from before
         changes.append(set_data)
     for change in changes:

@@ -87,6 +87,7 @@ class _Surroundings:
     def __init__(self, optimizer: torch.optim.Optimizer, gradients: Gradients) -> None:
         self.trained = [gradient is not None for gradient in gradients]
         self.options = [[option for key, option in group.items() if key != "lr"] for group in optimizer.param_groups]
+        self.types = [list(map(type, group.values())) for group in optimizer.param_groups]
         self.state = list(itertools.chain.from_iterable(map(dict.values, optimizer.state.values())))
         self.step = vars(optimizer).get("step"), type(optimizer).step
         self.has_hooks = bool(
@@ -100,6 +101,7 @@ class _Surroundings:
         return (
             isinstance(other, _Surroundings)
             and self.trained == other.trained
+            and self.types == other.types
             and self.options == other.options
             and self.step == other.step
             and self.has_hooks == other.has_hooks
