@@ -185,6 +185,16 @@ def test_schedules_of_pytorch_are_followed(mode: Mode, recordings: list[str]) ->
     assert len(recordings) == 3
 
 
+def test_a_division_by_zero_is_an_error_as_in_python(mode: Mode) -> None:
+    pair = Pair("AdamW", mode)
+    for _ in range(STEPS):
+        pair.step()
+    for tensor in pair.bridge.update.sharing.tensors:
+        pair.bridge.state[tensor]["step"].fill_(-1)
+    with pytest.raises((ZeroDivisionError, RuntimeError), match="division by zero"):
+        pair.run(*map(ms.Tensor, pair.values))
+
+
 def test_hooks_run_at_each_step(mode: Mode) -> None:
     pair = Pair("AdamW", mode)
     for _ in range(STEPS):

@@ -128,6 +128,7 @@ class Recording:
         return number
 
     def computed(self, sign: str, left: Any, right: Any, value: Any) -> Any:
+        """What Python computed from two operands, of which one is a number of the step, as such a number."""
         if type(value) is not float or any(not isinstance(operand, (float, int)) for operand in (left, right)):
             self.lost = f"it computes {value} by {sign}"
             return value
@@ -137,6 +138,7 @@ class Recording:
         return result
 
     def read(self, tensor: torch.Tensor) -> Any:
+        """The float in a tensor, as a number of the step."""
         with self._without():
             value = tensor.item()
         if type(value) is not float:
@@ -147,6 +149,7 @@ class Recording:
         return result
 
     def constant(self, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """A tensor that the step makes, the same in each step."""
         with self._without():
             tensor = make()
         self._constants[id(tensor)] = tensor
@@ -170,6 +173,7 @@ class Recording:
         self._numbers, self._found = before
 
     def called(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any], results: Any) -> None:
+        """Note a call that ATen's dispatcher has made."""
         if self._paused or op.namespace == "profiler":
             return
         if op is _READ:

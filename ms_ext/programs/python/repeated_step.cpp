@@ -188,7 +188,10 @@ class Number {
     if (sign_ == "+") return left + right;
     if (sign_ == "-") return left - right;
     if (sign_ == "*") return left * right;
-    if (sign_ == "/") return left / right;
+    if (sign_ == "/") {
+      TORCH_CHECK(right != 0, "float division by zero");
+      return left / right;
+    }
     return std::pow(left, right);
   }
 
@@ -237,8 +240,9 @@ class RepeatedStep {
  public:
   RepeatedStep(const pybind11::list &parts, const repeated::Tensors &gradients) {
     for (const at::Tensor &gradient : gradients) gradients_.emplace_back(gradient);
-    for (const pybind11::handle part : parts)
+    for (const pybind11::handle part : parts) {
       parts_.push_back(repeated::part_of(pybind11::reinterpret_borrow<pybind11::tuple>(part)));
+    }
     std::vector<repeated::Uses> uses(parts_.size());
     for (size_t i = 0; i < parts_.size(); ++i) {
       std::visit([&](const auto &part) { part.note_uses(&uses[i]); }, parts_[i]);

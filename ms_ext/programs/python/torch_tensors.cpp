@@ -91,7 +91,7 @@ bool ms_ext_torch_record(bool enabled) {
 bool ms_ext_differentiate(PyObject *const *inputs, const bool *wanted, size_t input_count, PyObject *const *outputs,
                           const TensorMemory *output_gradients, size_t output_count, TensorMemory *results) {
   try {
-    const ms_ext::LeavesNoPython leaves_no_python;  // nor with the backward of a module's own function
+    const ms_ext::LeavesNoPython leaves_no_python;  // a module's own backward may be in Python
     ms_ext::give(ms_ext::differentiate_recorded(unpacked(inputs, input_count), wanted, unpacked(outputs, output_count),
                                                 ms_ext::tensors_on(output_gradients, output_count)),
                  results);
