@@ -24,6 +24,12 @@ namespace allocator = c10::cuda::CUDACachingAllocator;
 // A launch of fewer calls costs no more than that of a CUDA graph.
 constexpr size_t kFewestCalls = 8;
 
+// The host takes a microsecond to launch a call of a CUDA graph, and the GPU begins when all are launched. So a
+// recording has parts. The first one is of so few calls, and each next one is longer by a factor: the GPU takes several
+// microseconds for a call, and the host launches a part while the GPU works on the one before.
+constexpr size_t kFirstPart = 32;
+constexpr size_t kLongerBy = 4;
+
 // How often a kernel is recorded at most, because addresses have changed.
 constexpr int kMostRecordings = 4;
 
@@ -37,14 +43,14 @@ class Waits final : public c10::WarningHandler {
 };
 
 // Whether nothing of a run depends on the host: it waits for no result, and no call works there.
-bool is_recordable(const Program &program, Call &c) {
+bool is_recordable(const Program &program, size_t results, Call &c) {
   Waits waits;
   const c10::WarningUtils::WarningHandlerGuard guard(&waits);
   auto &state = c10::cuda::warning_state();
   const auto mode = state.get_sync_debug_mode();
   const auto restore = c10::make_scope_exit([&] { state.set_sync_debug_mode(mode); });
   state.set_sync_debug_mode(c10::cuda::SyncDebugMode::L_WARN);
-  const bool stayed = program.run(c);
+  const bool stayed = program.run(results, c);
   return stayed && waits.count == program.reads_in_calls();
 }
 
@@ -98,22 +104,31 @@ Replay::Replay() = default;
 
 Replay::~Replay() {
   int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) static_cast<void>(recording_.release());  // CUDA has ended before
+  if (cudaGetDevice(&device) == cudaSuccess) return;
+  for (auto &part : recording_) static_cast<void>(part.release());  // CUDA has ended before
+}
+
+// When other results are wanted than in the last launch.
+void Replay::begin_anew(size_t results) {
+  results_ = results;
+  kind_ = kUnknown;
+  recording_.clear();
+  addresses_.clear();
 }
 
 void Replay::look_at_addresses(const Call &c) {
-  addresses_.resize(c.size());
-  changes_.resize(c.size());
-  for (size_t i = 0; i < c.size(); ++i) {
+  addresses_.resize(c.inputs().size() + results_);
+  changes_.resize(addresses_.size());
+  for (size_t i = 0; i < addresses_.size(); ++i) {
     const void *address = c.at(i).const_data_ptr();
     if (std::exchange(addresses_[i], address) != address) ++changes_[i];
   }
 }
 
 // Whether the recording is of these addresses.
-bool Replay::is_at_hand(const Call &c) const {
-  if (recording_ == nullptr) return false;
-  for (size_t i = 0; i < c.size(); ++i) {
+bool Replay::is_at_hand() const {
+  if (recording_.empty()) return false;
+  for (size_t i = 0; i < addresses_.size(); ++i) {
     if (recorded_[i] != nullptr && recorded_[i] != addresses_[i]) return false;
   }
   return true;
@@ -128,10 +143,10 @@ bool Replay::has_stand_in(const Program &program, const Call &c, size_t i) const
 
 void Replay::record(const Program &program, Call &c) {
   if (++recordings_ == 1) allocator::emptyCache();  // of what launches call by call took
-  recording_.reset();
+  recording_.clear();
   recorded_ = addresses_;
   stand_ins_.clear();
-  for (size_t i = 0; i < c.size(); ++i) {
+  for (size_t i = 0; i < addresses_.size(); ++i) {
     if (!has_stand_in(program, c, i)) continue;
     recorded_[i] = nullptr;
     stand_ins_.push_back({i, at::empty_like(c.at(i))});
@@ -143,15 +158,24 @@ void Replay::record(const Program &program, Call &c) {
   const c10::cuda::CUDAStreamGuard guard(recorder.stream());
   exchange();
   const auto restore = c10::make_scope_exit(exchange);
-  auto graph = std::make_unique<CUDAGraph>();
+  Recording recording;
+  const auto begin = [&] { recorder.begin(*recording.emplace_back(std::make_unique<CUDAGraph>())); };
+  size_t length = kFirstPart;
+  size_t end = length;
   try {
-    recorder.begin(*graph);
-    program.run(c, /*is_recorded=*/true);
-    graph->capture_end();
-    recording_ = std::move(graph);
+    begin();
+    program.record(results_, c, [&](size_t call) {
+      if (call != end) return;
+      length *= kLongerBy;
+      end += length;
+      recording.back()->capture_end();
+      begin();
+    });
+    recording.back()->capture_end();
+    recording_ = std::move(recording);
   } catch (const c10::Error &) {
     kind_ = kNotRecordable;
-    recorder.abandon(*graph);
+    recorder.abandon(*recording.back());
   }
 }
 
@@ -163,38 +187,39 @@ void Replay::replay(Call &c) const {
     (is_input ? for_inputs : for_outputs).push_back(stand_in.tensor);
   }
   if (!inputs.empty()) at::_foreach_copy_(for_inputs, inputs, /*non_blocking=*/true);
-  recording_->replay();
+  for (const auto &part : recording_) part->replay();
   if (!outputs.empty()) at::_foreach_copy_(outputs, for_outputs, /*non_blocking=*/true);
 }
 
-void Replay::run(const Program &program, Call &c) {
+void Replay::run(const Program &program, size_t results, Call &c) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (kind_ == kNotRecordable || program.calls() < kFewestCalls || !program.is_pytorchs()) {
-    program.run(c);
+    program.run(results, c);
     return;
   }
+  if (results != results_) begin_anew(results);
   const bool is_first = addresses_.empty();
   look_at_addresses(c);
   if (is_first) {  // PyTorch prepares what it keeps, and waits for that
-    program.run(c);
+    program.run(results, c);
     return;
   }
   if (kind_ == kUnknown) {
-    kind_ = is_recordable(program, c) ? kRecordable : kNotRecordable;
+    kind_ = is_recordable(program, results, c) ? kRecordable : kNotRecordable;
     return;
   }
-  if (!is_at_hand(c)) {
+  if (!is_at_hand()) {
     if (recordings_ == kMostRecordings) {
       kind_ = kNotRecordable;
-      recording_.reset();
+      recording_.clear();
     } else {
       record(program, c);
     }
   }
-  if (recording_ != nullptr) {
+  if (!recording_.empty()) {
     replay(c);
   } else {
-    program.run(c);
+    program.run(results, c);
   }
 }
 

@@ -1,4 +1,4 @@
-// A program on a GPU as a CUDA graph: what it launches is recorded once, and launched as a whole from then on.
+// A program on a GPU as CUDA graphs: what it launches is recorded once, and launched as a whole from then on.
 //
 // A CUDA graph has the addresses of its tensors in it. In a graph of MindSpore's a kernel meets the same ones in each
 // step, except for what Python holds: that is recorded elsewhere, and copied.
@@ -25,8 +25,8 @@ class Replay {
   Replay();
   ~Replay();
 
-  // Runs the program on the current stream: a few times call by call, and then as recorded.
-  void run(const Program &program, Call &c);
+  // Runs the program on the current stream, for the first `results`: a few times call by call, and then as recorded.
+  void run(const Program &program, size_t results, Call &c);
 
  private:
   // A tensor that stands in the recording for an input or output of the kernel.
@@ -35,7 +35,11 @@ class Replay {
     at::Tensor tensor;
   };
 
-  bool is_at_hand(const Call &c) const;
+  void begin_anew(size_t results);
+  // Its parts, in the order of their launches.
+  using Recording = std::vector<std::unique_ptr<at::cuda::CUDAGraph>>;
+
+  bool is_at_hand() const;
   void look_at_addresses(const Call &c);
   bool has_stand_in(const Program &program, const Call &c, size_t i) const;
   void record(const Program &program, Call &c);
@@ -43,10 +47,11 @@ class Replay {
 
   std::mutex mutex_;  // kernels are launched by several threads
   enum { kUnknown, kRecordable, kNotRecordable } kind_ = kUnknown;
-  std::vector<const void *> addresses_;  // of the last launch
+  size_t results_ = 0;
+  std::vector<const void *> addresses_;  // of the last launch, without those of outputs that nobody wants
   std::vector<int> changes_;             // how often each has changed, its first one included
-  std::unique_ptr<at::cuda::CUDAGraph> recording_;
-  std::vector<const void *> recorded_;  // the addresses in it; null for what has a stand-in
+  Recording recording_;                  // empty if there is none
+  std::vector<const void *> recorded_;   // the addresses in it; null for what has a stand-in
   std::vector<StandIn> stand_ins_;
   int recordings_ = 0;
 };

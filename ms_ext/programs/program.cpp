@@ -267,7 +267,7 @@ void Program::give(const Pool &pool, size_t count, Registers &results, Call &c) 
   }
 }
 
-Program::Freed Program::freed_for(size_t results) const {
+Program::Freed Program::find_freed_for(size_t results) const {
   std::set<size_t> left;
   for (size_t i = results; i < outputs_.size(); ++i) {
     for (const Layout &layout : outputs_[i].layouts) left.insert(static_cast<size_t>(layout.reg));
@@ -290,19 +290,21 @@ Program::Freed Program::freed_for(size_t results) const {
   return freed;
 }
 
-bool Program::run(Call &c, bool is_recorded) const { return run(c, is_recorded, outputs_.size(), nullptr); }
-
-void Program::run_for(size_t results, Call &c) const {
-  const Freed *freed = nullptr;
-  {
-    const std::lock_guard<std::mutex> lock(freed_mutex_);
-    const auto known = freed_.find(results);
-    freed = known != freed_.end() ? &known->second : &(freed_[results] = freed_for(results));
-  }
-  run(c, false, results, freed);
+const Program::Freed *Program::freed_for(size_t results) const {
+  if (results == outputs_.size()) return nullptr;
+  const std::lock_guard<std::mutex> lock(freed_mutex_);
+  const auto known = freed_.find(results);
+  return known != freed_.end() ? &known->second : &(freed_[results] = find_freed_for(results));
 }
 
-bool Program::run(Call &c, bool is_recorded, size_t count, const Freed *freed) const {
+bool Program::run(size_t results, Call &c) const { return run(results, c, nullptr); }
+
+void Program::record(size_t results, Call &c, c10::function_ref<void(size_t)> before) const {
+  run(results, c, &before);
+}
+
+bool Program::run(size_t count, Call &c, const c10::function_ref<void(size_t)> *before) const {
+  const Freed *const freed = freed_for(count);
   const Pool *const pool = Pool::current();
   Workspace space;
   Registers &registers = space.registers;
@@ -311,7 +313,8 @@ bool Program::run(Call &c, bool is_recorded, size_t count, const Freed *freed) c
   for (size_t i = 0; i < constants_.size(); ++i) registers[inputs_ + i] = constants_[i].on(c.device());
   bool stayed = true;
   for (size_t i = 0; i < steps_.size(); ++i) {
-    stayed = run_step(steps_[i], space, c, is_recorded) && stayed;
+    if (before != nullptr) (*before)(i);
+    stayed = run_step(steps_[i], space, c, before != nullptr) && stayed;
     if (freed == nullptr) continue;
     for (const size_t reg : (*freed)[i]) registers[reg].reset();
   }

@@ -75,29 +75,27 @@ class program_shim {
     args.expect_more_inputs(static_cast<int>(inputs));
     if (!is_family(path_)) program_ = Program::load(path_);
   }
-#ifdef MS_EXT_CUDA
-  void operator()(Call &c) const {
-    if (program_ == nullptr) {
-      program_of(path_, c.inputs())->run(c);
-    } else {
-      replay_.run(*program_, c);
-    }
-  }
 
- private:
-  mutable Replay replay_;
-#else
   void operator()(Call &c) const {
     const auto program = program_ != nullptr ? program_ : program_of(path_, c.inputs());
-    if (is_differentiated_ == nullptr || *is_differentiated_) {
-      program->run(c);
-    } else {
-      program->run_for(static_cast<size_t>(results_), c);
+    const bool needs_all = is_differentiated_ == nullptr || *is_differentiated_;
+    const size_t wanted = needs_all ? program->outputs() : static_cast<size_t>(results_);
+#ifdef MS_EXT_CUDA
+    if (program_ != nullptr) {
+      replay_.run(*program, wanted, c);
+      return;
     }
+#endif
+    program->run(wanted, c);
+#ifndef MS_EXT_CUDA
     std::call_once(first_launch_, give_back_memory);
+#endif
   }
 
  private:
+#ifdef MS_EXT_CUDA
+  mutable Replay replay_;
+#else
   mutable std::once_flag first_launch_;
 #endif
   std::string path_;
