@@ -223,6 +223,22 @@ def test_schedules_of_mindspores(schedule: Callable[[], Any], jit: bool) -> None
     assert int(pair.own.global_step.asnumpy().item()) == STEPS
 
 
+@pytest.mark.parametrize("jit", [False, True])
+def test_a_rate_that_the_step_itself_has_set(jit: bool) -> None:
+    pair = Compared("SGD", jit=jit, lr=0.5)
+    optimizer = pair.own
+
+    def halve_and_step(gradients):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        ms.ops.assign(optimizer.learning_rate, optimizer.learning_rate * 0.5)
+        return optimizer(gradients)
+
+    pair._apply = ms.jit(halve_and_step) if jit else halve_and_step
+    for _ in range(STEPS):
+        pair.torch.param_groups[0]["lr"] *= 0.5
+        pair.step()
+        pair.check()
+
+
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
 def test_model_trains_by_it_and_a_callback_sets_the_rate(mode: int) -> None:
     module = torch_net()
