@@ -61,7 +61,7 @@ class Optimizer(ms.nn.Optimizer):
     def construct(self, gradients):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         gradients = self.scale_grad(gradients)
         if not self.dynamic_lr:
-            return self.update(gradients, ())
+            return self.update(gradients, (self.learning_rate,))
         rates = ()
         for schedule in self.schedules:
             rates += (schedule(self.global_step).reshape(()),)
@@ -128,21 +128,16 @@ class Optimizer(ms.nn.Optimizer):
         return repr(self.torch_optimizer)
 
     def _set_rates(self, rates: list[float]) -> None:
-        """Give PyTorch's groups the rates that MindSpore has: of schedules, or what a callback has set.
-
-        No graph has the latter for an input: a step on a GPU would wait for all that comes before it, to read it there.
-        """
+        """Give PyTorch's groups the rates that MindSpore has: of schedules, or what a callback has set."""
         if self.dynamic_lr:
             for group, schedule in zip(self.param_groups, self._of_groups, strict=True):
                 if schedule is not None:
                     group["lr"] = rates[schedule]
-            return
-        rate = float(self.learning_rate.asnumpy())
-        if rate != self._rate_before:
-            self._rate_before = rate
+        elif rates[0] != self._rate_before:
+            self._rate_before = rates[0]
             for group, follows in zip(self.param_groups, self._follows, strict=True):
                 if follows:
-                    group["lr"] = rate
+                    group["lr"] = rates[0]
 
 
 def _made(make: Callable[[], torch.optim.Optimizer], sharing: Sharing) -> torch.optim.Optimizer:

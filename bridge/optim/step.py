@@ -26,13 +26,13 @@ from bridge.programs.sharing import Sharing
 
 
 class Step(_mindspore.CompiledAsMethod):
-    """Called with the gradients and the learning rates of schedules, as MindSpore's tensors. Gives True.
+    """Called with the gradients and the learning rates, as MindSpore's tensors. Gives True.
 
     Args:
         name: the optimizer's.
         optimizer: PyTorch's.
         sharing: its parameters, and MindSpore's.
-        set_rates: is called with these rates before each step.
+        set_rates: is told the learning rates before each step.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Step(_mindspore.CompiledAsMethod):
         gradients = _as_list(gradients)
         self._check(len(gradients))
         given = [gradient for gradient in gradients if gradient is not None]
-        self.set_rates([float(rate.asnumpy()) for rate in rates])
+        self.set_rates([float(rate.asnumpy()) for rate in rates])  # of one that no kernel has had, nothing waits
 
         def run_without_some(tensors: list[torch.Tensor]) -> None:
             found = iter(tensors)
