@@ -209,6 +209,32 @@ def test_names_and_ties_are_pytorchs() -> None:
     assert next(outer.get_parameters()).name == "0.embedding.weight"
 
 
+class NamedAsInCells(Module):
+    """A Cell has attributes of these names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.phase, self.program = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.full((3,), 2.0))
+        self.cls_name: torch.Tensor
+        self.register_buffer("cls_name", torch.full((3,), 3.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.phase + self.program * self.cls_name
+
+
+def test_names_may_be_those_of_a_cells_attributes(mode: Any) -> None:
+    module = NamedAsInCells()
+    cell, x = bridge.cell(module), data(2, 3)
+
+    def run(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return cell(x)
+
+    assert list(cell.parameters_dict()) == ["phase", "program", "cls_name"]
+    cell.set_train(False)  # writes to `phase`
+    expected = module.to(device())(on_device(x))
+    assert equal(mode(run)(ms.Tensor(x)), expected)
+
+
 @dataclasses.dataclass
 class Output:
     value: Any

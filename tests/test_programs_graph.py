@@ -165,6 +165,19 @@ class ChannelsLast(nn.Module):
         return x.contiguous(memory_format=torch.channels_last)
 
 
+class Sounds(nn.Module):
+    """torch.istft looks at its window, which is in the state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.phase = nn.Parameter(torch.randn(9, 1))
+        self.window: torch.Tensor
+        self.register_buffer("window", torch.hann_window(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.istft(torch.complex(x, x * self.phase), 16, 4, window=self.window)
+
+
 class Constant(nn.Module):
     """A tensor that is neither parameter nor buffer, and one that is written to."""
 
@@ -274,6 +287,7 @@ MODULES: list[Any] = [
     (MapsInside, [floats(2, 8)]),
     (PooledToAPixel, [floats(2, 8, 8, 8)]),
     (Complex, [floats(2, 8)]),
+    (Sounds, [floats(2, 9, 7)]),
     (Constant, [floats(3, 4)]),
     (NotPersistent, [floats(3, 4)]),
     (Permuted, [floats(2, 8, 6)]),
@@ -566,6 +580,48 @@ def test_what_raises_for_some_data_is_checked_when_the_graph_runs() -> None:
     for offset, words in ((-20, "ValueError: too small"), (20, "AssertionError: too large")):
         with pytest.raises(RuntimeError, match=rf"was taken to be \w+ when the graph was compiled.*{words}"):
             run(data(3, 4) + offset)
+
+
+class Compares(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if not torch.equal(x, y):
+            raise ValueError("they differ")
+        return x if torch.equal(x, y[1:]) else x + y
+
+
+class Windows(nn.Module):
+    def forward(self, x: torch.Tensor, window: torch.Tensor) -> torch.Tensor:
+        return torch.istft(torch.complex(x, x), 16, 4, window=window)
+
+
+@pytest.mark.parametrize(
+    "module, right, wrong, words",
+    [
+        (Compares(), np.ones((2, 3)), np.zeros((2, 3)), "ValueError: they differ"),
+        (Windows(), np.ones(16), np.zeros(16), "window overlap add min: 1"),
+    ],
+    ids=["of two tensors", "of a window"],
+)
+def test_comparisons_are_checked_when_the_graph_runs(
+    module: nn.Module, right: np.ndarray, wrong: np.ndarray, words: str
+) -> None:
+    cell = as_cell(module)
+    x = np.ones((2, 9, 7) if isinstance(module, Windows) else right.shape, np.float32)
+
+    @ms.jit
+    def run(x, y):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return cell(x, y)
+
+    def called(y: np.ndarray) -> ms.Tensor:
+        found = run(ms.Tensor(x), ms.Tensor(y.astype(np.float32)))
+        ms.runtime.synchronize()  # on a GPU the error of a launch comes late
+        return found
+
+    device = devices.torch_name(devices.target())
+    expected = module(*(torch.from_numpy(array.astype(np.float32)).to(device) for array in (x, right)))
+    assert_equal([expected], [called(right)])
+    with pytest.raises(RuntimeError, match=rf"(?s)was taken to be \w+ when the graph was compiled.*{words}"):
+        called(wrong)
 
 
 class Nested(nn.Module):

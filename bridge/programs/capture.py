@@ -17,6 +17,7 @@ from bridge.programs import checkpoints, constant_arguments, leaves
 from bridge.programs.calls import Call, Refusal
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
 from bridge.programs.guards import Guards
+from bridge.programs.istft import ISTFT
 from bridge.programs.memory import storage_of
 from bridge.programs.reads import refuse_reads
 from bridge.programs.refusals import LINEARIZE, refuse_foreign_results
@@ -24,7 +25,7 @@ from bridge.programs.replaced import replaced
 from bridge.programs.tape import Tape
 
 _REPLACEMENTS = [
-    *constant_arguments.REPLACEMENTS, checkpoints.REPLACEMENT, leaves.REPLACEMENT, LENGTHS_AS_TENSORS, LINEARIZE,
+    *constant_arguments.REPLACEMENTS, checkpoints.REPLACEMENT, leaves.REPLACEMENT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE,
 ]  # fmt: skip
 
 

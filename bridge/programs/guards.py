@@ -21,6 +21,7 @@ _TORCH = pathlib.Path(torch.__file__).parent
 _OWN = pathlib.Path(__file__).parent
 
 
+EQUAL = torch.ops.aten.equal.default
 # PyTorch asks this to find a faster kernel. A mask works for what it is, so the answer may be False until it is True.
 _CAUSAL = "_detect_is_causal_mask", "pass is_causal=True with a causal mask"
 # A run that asks more is a loop that goes on while data says so, as `trunc_normal_` does.
@@ -88,7 +89,18 @@ class Guards:
 
 def is_question(func: Any, tensor: torch.Tensor) -> bool:
     """Whether a call asks for a bool."""
-    return func is torch.ops.aten._local_scalar_dense.default and tensor.dtype is torch.bool
+    return func is EQUAL or (func is torch.ops.aten._local_scalar_dense.default and tensor.dtype is torch.bool)
+
+
+def is_equal(a: int, b: int, each: int, register: int) -> list[Call]:
+    """The calls whose result is a question's, which asks whether tensors of the same shape are equal.
+
+    Args:
+        a, b: their registers.
+        each, register: registers that no call has made: of bools like them, and of one bool.
+    """
+    eq, every = torch.ops.aten.eq.Tensor, torch.ops.aten.all.default
+    return [Call(eq, [Register(a), Register(b)], [each]), Call(every, [Register(each)], [register])]
 
 
 def checks(answer: Answer, register: int, negated: int) -> list[Call]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -25,6 +25,7 @@ class ProgramCell(ms.nn.Cell):
     program: Program
     program_parameters: Sequence[str] = ()
     _is_followed = True
+    _names_of_attributes: Collection[str] = ()  # those Parameters' names that Cells use for something else
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,9 +46,15 @@ class ProgramCell(ms.nn.Cell):
         """Have these Parameters for the program's, and keep those that a class derived from this one has."""
         for name in self.program_parameters:
             del self._params[name]
-        for name, parameter in parameters.items():
-            self.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
+        # insert_param_to_cell refuses these names. The attributes stay the Cell's.
+        self.__dict__["_names_of_attributes"] = {name for name in parameters if hasattr(self, name)}
+        self._params.update(parameters)
         self.__dict__["program_parameters"] = list(parameters)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # MindSpore writes to such an attribute, as to `phase`, and takes the name for that of the Parameter.
+        above: Any = ms.nn.Cell if name in self._names_of_attributes else ProgramCell
+        super(above, self).__setattr__(name, value)
 
     def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self.program(*args, **kwargs)

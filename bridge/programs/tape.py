@@ -26,7 +26,7 @@ from bridge.programs import ctc_loss
 from bridge.programs.assigned_data import AssignedData
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes, registers, results_of
 from bridge.programs.draws import Draws, draws_nothing
-from bridge.programs.guards import Answer, Guards, checks, is_question
+from bridge.programs.guards import EQUAL, Answer, Guards, checks, is_equal, is_question
 from bridge.programs.memory import layout, storage_of
 from bridge.programs.replaced import Replacement
 from bridge.programs.run_time_momentum import RunTimeMomentum
@@ -264,9 +264,11 @@ class Tape(TorchDispatchMode):
         operands = [register.number for register in registers(arguments)]
         known = self._values.of(operands)
         if known is None and is_question(func, args[0]):
+            if func is EQUAL and args[0].shape != args[1].shape:
+                return False
             answer = self.guards.answer()
             if answer.value is not None:
-                return self._checked(answer, operands[0])
+                return self._checked(answer, self._equal(*operands) if func is EQUAL else operands[0])
         if known is None:
             raise _unknown(func, error) from None
         by_register = dict(zip(operands, known, strict=True))
@@ -280,6 +282,14 @@ class Tape(TorchDispatchMode):
             return self.tensors[number]
 
         return tree_map_only(torch.Tensor, made, results)
+
+    def _equal(self, a: int, b: int) -> int:
+        """The register of whether two are equal."""
+        with self.fake_mode:
+            each = self.add(torch.empty_like(self.tensors[a], dtype=torch.bool))
+            register = self.add(torch.empty((), dtype=torch.bool, device=self.tensors[a].device))
+        self.calls += is_equal(a, b, each, register)
+        return register
 
     def _checked(self, answer: Answer, register: int) -> bool | None:
         """The answer to a question, with calls that check it."""
