@@ -432,6 +432,21 @@ class DrawsInPython(nn.Module):
         return x * np.random.rand()
 
 
+class Seeds(nn.Module):
+    """It draws the same numbers in each call, and so does what follows it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(7)
+        return x * torch.rand_like(x)
+
+
+class SeedsForItself(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.random.fork_rng():
+            torch.manual_seed(7)
+            return x * torch.rand_like(x)
+
+
 class Fails(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x @ x
@@ -500,6 +515,8 @@ REFUSALS = [
     (Linearizes, ["torch.func.linearize traces a function", "torch.func.linearize(torch.sin, x)"]),
     (WritesInput, ["writes to a parameter or an input", "return x.relu_()"]),
     (DrawsInPython, ["draws numbers in Python"]),
+    (Seeds, ["a graph does not seed PyTorch's generator", "torch.manual_seed(7)"]),
+    (SeedsForItself, ["a graph does not seed PyTorch's generator", "torch.manual_seed(7)"]),
     (Fails, ["(2x3 and 2x3)", "return x @ x"]),
 ]
 

@@ -19,12 +19,13 @@ from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
 from bridge.programs.guards import Guards
 from bridge.programs.memory import storage_of
 from bridge.programs.reads import refuse_reads
-from bridge.programs.refusals import LINEARIZE, refuse_foreign_results
+from bridge.programs.refusals import LINEARIZE, SEEDS, refuse_foreign_results
 from bridge.programs.replaced import replaced
 from bridge.programs.tape import Tape
 
 _REPLACEMENTS = [
     *constant_arguments.REPLACEMENTS, checkpoints.REPLACEMENT, leaves.REPLACEMENT, LENGTHS_AS_TENSORS, LINEARIZE,
+    *SEEDS,
 ]  # fmt: skip
 
 

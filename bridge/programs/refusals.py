@@ -83,6 +83,18 @@ def keeps_between_calls(attribute: str) -> str:
     )
 
 
+def _refuse_seeds(*_: Any, **__: Any) -> Any:
+    raise Refusal("a graph does not seed PyTorch's generator, as the program does: PyNative mode does")
+
+
+SEEDS = [
+    Replacement(holder, name, _refuse_seeds)
+    for holder in (torch, torch.random, torch.cuda)
+    for name in ("manual_seed", "seed", "manual_seed_all", "seed_all")
+    if hasattr(holder, name)
+]
+
+
 class no_python_draws:
     """Refuses what would be drawn once, while the module is captured, and never again."""
 
