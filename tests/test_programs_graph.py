@@ -243,6 +243,20 @@ class Scalars(nn.Module):
         return (x * self.scale.exp() - self.mean).square().mean().sqrt() + self.total
 
 
+class OfDistributions(nn.Module):
+    """PyTorch checks their parameters, among them a module's own, and an error has their text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = nn.Parameter(torch.randn(4))
+        self.register_buffer("width", torch.tensor(1.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.width < 0:
+            raise ValueError(f"the width is {self.width:.3f}")
+        return torch.distributions.Normal(self.mean, self.width).log_prob(x)
+
+
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 3))
 
@@ -293,6 +307,7 @@ MODULES: list[Any] = [
     (Permuted, [floats(2, 8, 6)]),
     (OneImage, [floats(1, 4, 3, 3)]),
     (Scalars, [floats(3, 4)]),
+    (OfDistributions, [floats(3, 4)]),
     (lambda: nn.TransformerEncoderLayer(16, 2, 32, 0.1, batch_first=True), [floats(2, 5, 16)]),
     (Recurrent, [floats(3, 4, 5)]),
 ]
@@ -431,6 +446,21 @@ class DrawsInPython(nn.Module):
         return x * np.random.rand()
 
 
+class Seeds(nn.Module):
+    """It draws the same numbers in each call, and so does what follows it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(7)
+        return x * torch.rand_like(x)
+
+
+class SeedsForItself(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.random.fork_rng():
+            torch.manual_seed(7)
+            return x * torch.rand_like(x)
+
+
 class Fails(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x @ x
@@ -466,6 +496,16 @@ class ReadsByNumPy(nn.Module):
         return torch.from_numpy(np.sort(x.detach().numpy()))
 
 
+class Prints(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        print(self.scale)
+        return x * self.scale
+
+
 class Chooses(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
@@ -484,10 +524,13 @@ REFUSALS = [
     (AsksInput, ["asks for a value that depends on data", "if x.sum() > 0:"]),
     (CountsInput, ["asks for a shape that depends on data", "return x[x > 0]"]),
     (ReadsByNumPy, ["Tensor.numpy asks for a value that depends on data", "np.sort(x.detach().numpy())"]),
+    (Prints, ["Tensor.__repr__ asks for a value that depends on data", "print(self.scale)"]),
     (Chooses, ["torch's cond is no single operator", "return torch.cond("]),
     (Linearizes, ["torch.func.linearize traces a function", "torch.func.linearize(torch.sin, x)"]),
     (WritesInput, ["writes to a parameter or an input", "return x.relu_()"]),
     (DrawsInPython, ["draws numbers in Python"]),
+    (Seeds, ["a graph does not seed PyTorch's generator", "torch.manual_seed(7)"]),
+    (SeedsForItself, ["a graph does not seed PyTorch's generator", "torch.manual_seed(7)"]),
     (Fails, ["(2x3 and 2x3)", "return x @ x"]),
 ]
 

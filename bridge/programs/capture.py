@@ -20,12 +20,13 @@ from bridge.programs.guards import Guards
 from bridge.programs.istft import ISTFT
 from bridge.programs.memory import storage_of
 from bridge.programs.reads import refuse_reads
-from bridge.programs.refusals import LINEARIZE, refuse_foreign_results
+from bridge.programs.refusals import LINEARIZE, SEEDS, refuse_foreign_results
 from bridge.programs.replaced import replaced
 from bridge.programs.tape import Tape
 
 _REPLACEMENTS = [
     *constant_arguments.REPLACEMENTS, checkpoints.REPLACEMENT, leaves.REPLACEMENT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE,
+    *SEEDS,
 ]  # fmt: skip
 
 
@@ -138,7 +139,10 @@ def _captured(
             cotangents, gradients, no_gradient = _differentiate(tape, results, leaves)
     except Exception as error:
         error.args = (f"{error}{_location(error)}",)
+        tape.kept.give_data(tape.namespaces.values())
+        tape.kept.forget()
         raise
+    tape.kept.give_data(tape.namespaces.values())
     calls = tape.calls
     memory = {storage_of(tensor): i for i, tensor in enumerate(tensors)}
     touched = (storage_of(tape.tensors[number]) for call in calls[:forward] for number in call.written)

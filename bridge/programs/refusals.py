@@ -10,6 +10,9 @@ import mindspore as ms
 import numpy as np
 import torch
 from torch._functorch import eager_transforms
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from bridge.programs.calls import Refusal
 from bridge.programs.replaced import Replacement
@@ -17,13 +20,16 @@ from bridge.programs.replaced import Replacement
 _HOOKS = (
     "_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks"
 )  # fmt: skip
+# Hooks of PyTorch's own that make a weight out of parameters and buffers, and do nothing else.
+_MAKES_WEIGHT = (WeightNorm, SpectralNorm, BasePruningMethod)
 
 
 def refuse_hooks(module: torch.nn.Module) -> None:
     owners = [*module.named_modules(), *module.named_parameters()]
     for name, owner in owners:
         for kind in _HOOKS:
-            if getattr(owner, kind, None):
+            hooks = getattr(owner, kind, None) or {}
+            if not all(isinstance(hook, _MAKES_WEIGHT) for hook in hooks.values()):
                 where = f"{type(module).__name__}.{name}".rstrip(".")
                 raise Refusal(f"{where} has {kind.strip('_').replace('_', ' ')}, which run in PyNative mode only")
 
@@ -75,6 +81,18 @@ def keeps_between_calls(attribute: str) -> str:
         f"{attribute} changes in a call and is used by the next one, which a graph does not see: keep tensors in "
         "buffers (`register_buffer`), or call the module in PyNative mode"
     )
+
+
+def _refuse_seeds(*_: Any, **__: Any) -> Any:
+    raise Refusal("a graph does not seed PyTorch's generator, as the program does: PyNative mode does")
+
+
+SEEDS = [
+    Replacement(holder, name, _refuse_seeds)
+    for holder in (torch, torch.random, torch.cuda)
+    for name in ("manual_seed", "seed", "manual_seed_all", "seed_all")
+    if hasattr(holder, name)
+]
 
 
 class no_python_draws:

@@ -17,8 +17,7 @@ from bridge.nn.utils.on_layers import on_layers as _on_layers
 from bridge.nn.utils.vectors import parameters_to_vector as parameters_to_vector
 from bridge.nn.utils.vectors import vector_to_parameters as vector_to_parameters
 
-# PyTorch's functions that change a module. Its older weight_norm and spectral_norm are hooks, which a graph refuses;
-# those of `parametrizations` are not.
+# PyTorch's functions that change a module.
 globals().update(
     {
         name: _on_layers(getattr(_torch.nn.utils, name))
