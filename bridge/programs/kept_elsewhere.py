@@ -15,8 +15,9 @@ import mindspore as ms
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-# A table of more entries is a user's data.
+# A table of more entries is a user's data, and so is what lies deeper in others.
 _LARGE = 10_000
+_DEEP = 20
 _FOREIGN = tuple(f"{folder}/" for folder in (*torch.__path__, *ms.__path__, pathlib.Path(__file__).parents[1]))
 
 
@@ -44,6 +45,7 @@ class KeptElsewhere:
         self._data_of = data_of
         self._files: set[str] = set()
         self._seen: set[int] = set()
+        self._depth = 0
         self._places: list[tuple[Any, Any]] = []
         self.unknown: list[str] = []
         self.cached: list[str] = []
@@ -51,8 +53,11 @@ class KeptElsewhere:
     def give_data(self, namespaces: Iterable[dict[str, Any]]) -> None:
         """Have what is the same in each call be what PyTorch would have left in the namespaces of some files."""
         for namespace in namespaces:
-            self._files.add(namespace["__name__"])
-            self._fill(namespace, namespace["__name__"], namespace["__name__"])
+            name = namespace.get("__name__")
+            if name is None:  # of a text that was executed
+                continue
+            self._files.add(name)
+            self._fill(namespace, name, name)
 
     def give_data_in(self, modules: Iterable[torch.nn.Module]) -> None:
         """The same for objects of these files that modules hold."""
@@ -75,6 +80,9 @@ class KeptElsewhere:
 
     def _fill(self, holder: Any, module: str, name: str) -> None:
         """Put data into a dictionary, list or class."""
+        if self._depth == _DEEP:
+            return
+        self._depth += 1
         items = vars(holder) if isinstance(holder, type) else holder
         for key, value in list(enumerate(items) if isinstance(items, list) else items.items()):
             before = len(self.unknown)
@@ -86,6 +94,7 @@ class KeptElsewhere:
                     setattr(holder, key, filled)
                 else:
                     holder[key] = filled
+        self._depth -= 1
 
     def _filled(self, value: Any, module: str, name: str) -> Any:
         """The value with data in the place of tensors that have none."""
@@ -106,8 +115,8 @@ class KeptElsewhere:
             self._seen.add(id(value))
             self._fill(value if isinstance(value, type) else vars(value), module, name)
             if isinstance(value, FunctionType):
-                for cell in value.__closure__ or ():
-                    self._filled(cell.cell_contents, module, name)
+                for content in _contents(value):
+                    self._filled(content, module, name)
         return value
 
     def _with_data(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
@@ -132,6 +141,15 @@ def _is_of(value: Any, module: str) -> bool:
     if isinstance(value, (torch.nn.Module, ms.nn.Cell)):
         return False
     return getattr(value, "__module__", None) == module and hasattr(value, "__dict__")
+
+
+def _contents(function: FunctionType) -> Iterator[Any]:
+    """Of the variables that a function has from around it, but for those that were never set."""
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            continue
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
