@@ -138,7 +138,10 @@ def _captured(
             cotangents, gradients, no_gradient = _differentiate(tape, results, leaves)
     except Exception as error:
         error.args = (f"{error}{_location(error)}",)
+        tape.kept.give_data(tape.namespaces.values())
+        tape.kept.forget()
         raise
+    tape.kept.give_data(tape.namespaces.values())
     calls = tape.calls
     memory = {storage_of(tensor): i for i, tensor in enumerate(tensors)}
     touched = (storage_of(tape.tensors[number]) for call in calls[:forward] for number in call.written)

@@ -90,8 +90,12 @@ class GraphProgram:
         try:
             found = self._capture(*inputs)
             before.restore_caches(found[1].is_constant)
-            changed = before.changed()
-            if changed and self._differs_now(found[0], inputs):
+            kept = found[1].kept
+            kept.give_data_in(self.state.modules)
+            changed = kept.cached + before.changed() + kept.unknown
+            is_other = bool(kept.cached) or (bool(changed) and self._differs_now(found[0], inputs))
+            kept.forget()
+            if is_other:
                 raise Refusal(keeps_between_calls(changed[0]))
         finally:
             before.restore()
@@ -120,9 +124,11 @@ class GraphProgram:
         self, arguments: Arguments, specs: list[Spec], device: str, shapes_of: tuple[int, ...]
     ) -> tuple[plan.Plan, plan.Origin]:
         form: Any = None
+        before = Attributes(self.state.modules)
 
         def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
             nonlocal form
+            before.restore()  # a capture runs more than once where it has to find answers
             args, kwargs = arguments.with_tensors(tensors)
             results: list[torch.Tensor] = []
             self.state.give_lent()

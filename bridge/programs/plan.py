@@ -14,6 +14,7 @@ import torch
 
 from bridge.op import dtypes
 from bridge.programs.capture import Spec, capture
+from bridge.programs.kept_elsewhere import KeptElsewhere
 from bridge.programs.listing import Listing, is_once
 from bridge.programs.split import split
 from bridge.programs.text import text
@@ -89,11 +90,13 @@ class Origin:
         files: those of the code that called PyTorch.
         tensors: the ids of the tensors that the function has found.
         is_constant: whether a tensor that it has made is the same in each call, whatever the tensors with some ids are.
+        kept: what it has left elsewhere.
     """
 
     files: set[str]
     tensors: set[int]
     is_constant: Callable[[torch.Tensor, set[int]], bool]
+    kept: KeptElsewhere
 
 
 def make(
@@ -123,7 +126,7 @@ def make(
         pair.written,
         captured.no_gradient,
     )
-    return plan, Origin(tape.files, found, tape.is_constant)
+    return plan, Origin(tape.files, found, tape.is_constant, tape.kept)
 
 
 def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:

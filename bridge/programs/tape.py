@@ -27,6 +27,7 @@ from bridge.programs.assigned_data import AssignedData
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes, registers, results_of
 from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.guards import Answer, Guards, checks, is_question
+from bridge.programs.kept_elsewhere import KeptElsewhere, is_own
 from bridge.programs.memory import layout, storage_of
 from bridge.programs.replaced import Replacement
 from bridge.programs.run_time_momentum import RunTimeMomentum
@@ -77,6 +78,9 @@ class Tape(TorchDispatchMode):
         """Those of them that the program makes anew in each run, as `torch.tensor` does."""
         self.files: set[str] = set()
         """The files of the code that was running when PyTorch was called."""
+        self.namespaces: dict[str, dict[str, Any]] = {}
+        """Those of these files that are the program's."""
+        self.kept = KeptElsewhere(self._is_own, self._data_of)
         self._registers: dict[int, int] = {}
         self._state: dict[Any, int] = {}
         self._aliases: list[torch.Tensor] = []
@@ -134,6 +138,14 @@ class Tape(TorchDispatchMode):
         """Whether a tensor follows from constants only, and from none with these ids."""
         register = self._registers.get(id(tensor))
         return register is not None and self._values.follows_from_others(register, than)
+
+    def _is_own(self, tensor: torch.Tensor) -> bool:
+        return id(tensor) in self._registers
+
+    def _data_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The data of a tensor that is the same in each call."""
+        known = self._values.of([self._registers[id(tensor)]])
+        return None if known is None else known[0].clone()
 
     def replacements(self) -> list[Replacement]:
         """What stands for PyTorch's functions and classes while this tape records."""
@@ -228,7 +240,11 @@ class Tape(TorchDispatchMode):
     def _note_files(self) -> None:
         frame = sys._getframe(2)
         while frame is not None:
-            self.files.add(frame.f_code.co_filename)
+            file = frame.f_code.co_filename
+            if file not in self.files:
+                self.files.add(file)
+                if is_own(file):
+                    self.namespaces[file] = frame.f_globals
             frame = frame.f_back  # type: ignore[assignment]
 
     def _result(self, tensor: torch.Tensor) -> int:

@@ -1,0 +1,173 @@
+"""Modules that keep tensors elsewhere than in their attributes, as tables of positions and masks: a graph, PyNative
+mode after it, and the next graph have PyTorch's results."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import pytest
+import torch
+from torch import nn
+
+import bridge
+from shared import data, on_device, torch_device
+
+pytestmark = [pytest.mark.usefixtures("own_programs", "graph_mode")]
+
+_TABLES: dict[Any, Any] = {}
+_LOG: list[torch.Tensor] = []
+_last: torch.Tensor | None = None
+
+
+def made() -> torch.Tensor:
+    return torch.arange(4.0, device=torch_device())
+
+
+class InTable(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if 4 not in _TABLES:
+            _TABLES[4] = (made().cos(), [made().sin()])
+        cosine, (sine,) = _TABLES[4]
+        return x * cosine + sine
+
+
+class InVariable(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        global _last
+        if _last is None:
+            _last = made()
+        return x + _last
+
+
+@functools.lru_cache
+def cached(length: int) -> torch.Tensor:
+    return made()[:length]
+
+
+class Cached(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + cached(4)
+
+
+class InClass(nn.Module):
+    table: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if InClass.table is None:
+            InClass.table = made()
+        return x + InClass.table
+
+
+class Positions:
+    def __init__(self) -> None:
+        self.table: torch.Tensor | None = None
+
+    def __call__(self) -> torch.Tensor:
+        if self.table is None:
+            self.table = made()
+        return self.table
+
+
+class InObject(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = Positions()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.positions()
+
+
+def remembered(function: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+    found: list[torch.Tensor] = []
+
+    def call() -> torch.Tensor:
+        if not found:
+            found.append(function())
+        return found[0]
+
+    return call
+
+
+@remembered
+def once() -> torch.Tensor:
+    return made()
+
+
+class InClosure(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + once()
+
+
+class ChecksToo(nn.Module):
+    """A check has its module run more than once while it is captured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.table is None:
+            self.table = made()
+        assert (x < 9).all(), "too large"
+        return x + self.table + cached(4)
+
+
+class Logs(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        _LOG.append(x.sum())
+        return x + 1
+
+
+@pytest.mark.parametrize(
+    "make", [InTable, InVariable, Cached, InClass, InObject, InClosure, ChecksToo, Logs], ids=lambda make: make.__name__
+)
+def test_all_calls_have_pytorchs_results(make: Callable[[], nn.Module]) -> None:
+    x = data(3, 4)
+    module = make()
+    cell: Any = bridge.cell(module)
+    found = [cell(ms.Tensor(x)), bridge.cell(make())(ms.Tensor(x))]  # type: ignore[operator]
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    found.append(cell(ms.Tensor(x)))
+    result = module(on_device(x))
+    assert type(result) is torch.Tensor
+    for own in found:
+        assert own.asnumpy().tobytes() == result.cpu().numpy().tobytes()
+
+
+class DrawsOnce(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if "drawn" not in _TABLES:
+            _TABLES["drawn"] = torch.rand_like(x)
+        return x + _TABLES["drawn"]
+
+
+@functools.lru_cache
+def drawn(length: int) -> torch.Tensor:
+    return torch.rand(length, device=torch_device())
+
+
+class DrawsOnceCached(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + drawn(4)
+
+
+class AddsTheLast(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        last = _TABLES.get("last", 0.0)
+        _TABLES["last"] = 2 * x
+        return x + last
+
+
+@pytest.mark.parametrize(
+    "make, name", [(DrawsOnce, "_TABLES.drawn"), (DrawsOnceCached, "drawn"), (AddsTheLast, "last")]
+)
+def test_what_the_next_call_reads_is_refused(make: Callable[[], nn.Module], name: str) -> None:
+    cell: Any = bridge.cell(make())
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=f"{name} changes in a call and is used by the next one"):
+            cell(ms.Tensor(data(3, 4)))
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    cell(ms.Tensor(data(3, 4))).asnumpy()
