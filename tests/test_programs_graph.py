@@ -249,6 +249,7 @@ class OfDistributions(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.mean = nn.Parameter(torch.randn(4))
+        self.width: torch.Tensor
         self.register_buffer("width", torch.tensor(1.5))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
