@@ -24,12 +24,6 @@ namespace allocator = c10::cuda::CUDACachingAllocator;
 // A launch of fewer calls costs no more than that of a CUDA graph.
 constexpr size_t kFewestCalls = 8;
 
-// The host takes a microsecond to launch a call of a CUDA graph, and the GPU begins when all are launched. So a
-// recording has parts. The first one is of so few calls, and each next one is longer by a factor: the GPU takes several
-// microseconds for a call, and the host launches a part while the GPU works on the one before.
-constexpr size_t kFirstPart = 32;
-constexpr size_t kLongerBy = 4;
-
 // How often a kernel is recorded at most, because addresses have changed.
 constexpr int kMostRecordings = 4;
 
@@ -104,15 +98,14 @@ Replay::Replay() = default;
 
 Replay::~Replay() {
   int device = 0;
-  if (cudaGetDevice(&device) == cudaSuccess) return;
-  for (auto &part : recording_) static_cast<void>(part.release());  // CUDA has ended before
+  if (cudaGetDevice(&device) != cudaSuccess) static_cast<void>(recording_.release());  // CUDA has ended before
 }
 
 // When other results are wanted than in the last launch.
 void Replay::begin_anew(size_t results) {
   results_ = results;
   kind_ = kUnknown;
-  recording_.clear();
+  recording_.reset();
   addresses_.clear();
 }
 
@@ -127,7 +120,7 @@ void Replay::look_at_addresses(const Call &c) {
 
 // Whether the recording is of these addresses.
 bool Replay::is_at_hand() const {
-  if (recording_.empty()) return false;
+  if (recording_ == nullptr) return false;
   for (size_t i = 0; i < addresses_.size(); ++i) {
     if (recorded_[i] != nullptr && recorded_[i] != addresses_[i]) return false;
   }
@@ -143,7 +136,7 @@ bool Replay::has_stand_in(const Program &program, const Call &c, size_t i) const
 
 void Replay::record(const Program &program, Call &c) {
   if (++recordings_ == 1) allocator::emptyCache();  // of what launches call by call took
-  recording_.clear();
+  recording_.reset();
   recorded_ = addresses_;
   stand_ins_.clear();
   for (size_t i = 0; i < addresses_.size(); ++i) {
@@ -158,24 +151,15 @@ void Replay::record(const Program &program, Call &c) {
   const c10::cuda::CUDAStreamGuard guard(recorder.stream());
   exchange();
   const auto restore = c10::make_scope_exit(exchange);
-  Recording recording;
-  const auto begin = [&] { recorder.begin(*recording.emplace_back(std::make_unique<CUDAGraph>())); };
-  size_t length = kFirstPart;
-  size_t end = length;
+  auto graph = std::make_unique<CUDAGraph>();
   try {
-    begin();
-    program.record(results_, c, [&](size_t call) {
-      if (call != end) return;
-      length *= kLongerBy;
-      end += length;
-      recording.back()->capture_end();
-      begin();
-    });
-    recording.back()->capture_end();
-    recording_ = std::move(recording);
+    recorder.begin(*graph);
+    program.run(results_, c, /*is_recorded=*/true);
+    graph->capture_end();
+    recording_ = std::move(graph);
   } catch (const c10::Error &) {
     kind_ = kNotRecordable;
-    recorder.abandon(*recording.back());
+    recorder.abandon(*graph);
   }
 }
 
@@ -187,7 +171,7 @@ void Replay::replay(Call &c) const {
     (is_input ? for_inputs : for_outputs).push_back(stand_in.tensor);
   }
   if (!inputs.empty()) at::_foreach_copy_(for_inputs, inputs, /*non_blocking=*/true);
-  for (const auto &part : recording_) part->replay();
+  recording_->replay();
   if (!outputs.empty()) at::_foreach_copy_(outputs, for_outputs, /*non_blocking=*/true);
 }
 
@@ -211,12 +195,12 @@ void Replay::run(const Program &program, size_t results, Call &c) {
   if (!is_at_hand()) {
     if (recordings_ == kMostRecordings) {
       kind_ = kNotRecordable;
-      recording_.clear();
+      recording_.reset();
     } else {
       record(program, c);
     }
   }
-  if (!recording_.empty()) {
+  if (recording_ != nullptr) {
     replay(c);
   } else {
     program.run(results, c);

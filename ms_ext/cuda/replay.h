@@ -1,4 +1,4 @@
-// A program on a GPU as CUDA graphs: what it launches is recorded once, and launched as a whole from then on.
+// A program on a GPU as a CUDA graph: what it launches is recorded once, and launched as a whole from then on.
 //
 // A CUDA graph has the addresses of its tensors in it. In a graph of MindSpore's a kernel meets the same ones in each
 // step, except for what Python holds: that is recorded elsewhere, and copied.
@@ -36,9 +36,6 @@ class Replay {
   };
 
   void begin_anew(size_t results);
-  // Its parts, in the order of their launches.
-  using Recording = std::vector<std::unique_ptr<at::cuda::CUDAGraph>>;
-
   bool is_at_hand() const;
   void look_at_addresses(const Call &c);
   bool has_stand_in(const Program &program, const Call &c, size_t i) const;
@@ -50,8 +47,8 @@ class Replay {
   size_t results_ = 0;
   std::vector<const void *> addresses_;  // of the last launch, without those of outputs that nobody wants
   std::vector<int> changes_;             // how often each has changed, its first one included
-  Recording recording_;                  // empty if there is none
-  std::vector<const void *> recorded_;   // the addresses in it; null for what has a stand-in
+  std::unique_ptr<at::cuda::CUDAGraph> recording_;
+  std::vector<const void *> recorded_;  // the addresses in it; null for what has a stand-in
   std::vector<StandIn> stand_ins_;
   int recordings_ = 0;
 };

@@ -297,13 +297,7 @@ const Program::Freed *Program::freed_for(size_t results) const {
   return known != freed_.end() ? &known->second : &(freed_[results] = find_freed_for(results));
 }
 
-bool Program::run(size_t results, Call &c) const { return run(results, c, nullptr); }
-
-void Program::record(size_t results, Call &c, c10::function_ref<void(size_t)> before) const {
-  run(results, c, &before);
-}
-
-bool Program::run(size_t count, Call &c, const c10::function_ref<void(size_t)> *before) const {
+bool Program::run(size_t count, Call &c, bool is_recorded) const {
   const Freed *const freed = freed_for(count);
   const Pool *const pool = Pool::current();
   Workspace space;
@@ -313,8 +307,7 @@ bool Program::run(size_t count, Call &c, const c10::function_ref<void(size_t)> *
   for (size_t i = 0; i < constants_.size(); ++i) registers[inputs_ + i] = constants_[i].on(c.device());
   bool stayed = true;
   for (size_t i = 0; i < steps_.size(); ++i) {
-    if (before != nullptr) (*before)(i);
-    stayed = run_step(steps_[i], space, c, before != nullptr) && stayed;
+    stayed = run_step(steps_[i], space, c, is_recorded) && stayed;
     if (freed == nullptr) continue;
     for (const size_t reg : (*freed)[i]) registers[reg].reset();
   }

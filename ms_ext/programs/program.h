@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/stack.h>
-#include <c10/util/FunctionRef.h>
 
 #include <deque>
 #include <map>
@@ -33,12 +32,9 @@ class Program {
   explicit Program(Arguments args);
 
   // Makes the calls in order, on the inputs of `c`, and brings the first `results` to its outputs. The other outputs
-  // stay as they are, and so what only they need is freed as soon as no later call needs it. Gives whether the results
-  // of all calls lie on the device of `c`.
-  bool run(size_t results, Call &c) const;
-
-  // The same, recorded as CUDA graphs: nothing waits. `before(i)` is called before call `i`.
-  void record(size_t results, Call &c, c10::function_ref<void(size_t)> before) const;
+  // stay as they are, and so what only they need is freed as soon as no later call needs it. While it is recorded as a
+  // CUDA graph nothing may wait. Gives whether the results of all calls lie on the device of `c`.
+  bool run(size_t results, Call &c, bool is_recorded = false) const;
 
   int inputs() const { return static_cast<int>(inputs_); }
 
@@ -93,14 +89,12 @@ class Program {
   // For each step, registers that nobody needs after it.
   using Freed = std::vector<std::vector<size_t>>;
 
-  // Null if it is all of the outputs that are wanted.
+  // Null if all outputs are wanted.
   const Freed *freed_for(size_t results) const;
   Freed find_freed_for(size_t results) const;
   std::vector<bool> written() const;
   static void take_results(torch::jit::Stack &stack, Registers &results);
   static void bring_to_host(const Step &step, torch::jit::Stack &stack);
-  // `before` is null if the run is not recorded.
-  bool run(size_t results, Call &c, const c10::function_ref<void(size_t)> *before) const;
   // Gives whether the call's results lie on the device.
   bool run_step(const Step &step, Workspace &space, Call &c, bool is_recorded) const;
   static void give(const Pool &pool, size_t count, Registers &results, Call &c);
