@@ -462,6 +462,15 @@ class SeedsForItself(nn.Module):
             return x * torch.rand_like(x)
 
 
+class DrawsFromItsOwn(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = torch.Generator(devices.torch_name(devices.target()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.rand(x.shape, generator=self.generator, device=x.device)
+
+
 class Fails(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x @ x
@@ -531,6 +540,7 @@ REFUSALS = [
     (WritesInput, ["writes to a parameter or an input", "return x.relu_()"]),
     (DrawsInPython, ["draws numbers in Python"]),
     (Seeds, ["a graph does not seed PyTorch's generator", "torch.manual_seed(7)"]),
+    (DrawsFromItsOwn, ["aten::rand.generator is given a generator", "generator=self.generator"]),
     (SeedsForItself, ["a graph does not seed PyTorch's generator", "torch.manual_seed(7)"]),
     (Fails, ["(2x3 and 2x3)", "return x @ x"]),
 ]

@@ -258,6 +258,8 @@ class Tape(TorchDispatchMode):
         def boxed(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
                 return Register(self.register(value))
+            if isinstance(value, torch.Generator):
+                raise Refusal(f"{func.name()} is given a generator, which a graph does not take: PyNative mode does")
             return [boxed(item) for item in value] if isinstance(value, (list, tuple)) else value
 
         positional = iter(args)
