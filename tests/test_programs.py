@@ -290,6 +290,20 @@ def test_frozen_parameters_in_both_frameworks() -> None:
     assert both.cell.parameters_dict()["0.weight"].requires_grad
 
 
+def test_what_is_frozen_in_pytorch_is_not_listed_as_trainable() -> None:
+    module = mlp()
+    cell = bridge.cell(module)
+    around = nn.SequentialCell(nn.ReLU(), cell)
+    module[0].requires_grad_(False)
+    assert [one.name for one in cell.trainable_params()] == ["1.2.weight", "1.2.bias"]
+    module[2].weight.requires_grad_(False)
+    assert [one.name for one in around.trainable_params()] == ["1.2.bias"]
+    cell.parameters_dict()["1.2.bias"].requires_grad = False
+    assert not around.trainable_params() and not module[2].bias.requires_grad
+    module[0].bias.requires_grad_(True)
+    assert [one.name for one in around.untrainable_params()] == ["1.0.weight", "1.2.weight", "1.2.bias"]
+
+
 def test_only_what_is_asked_for_is_computed() -> None:
     class Counts(torch.autograd.Function):
         @staticmethod

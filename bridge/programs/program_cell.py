@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -58,6 +58,12 @@ class ProgramCell(ms.nn.Cell):
 
     def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self.program(*args, **kwargs)
+
+    def cells_and_names(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, ms.nn.Cell]]:
+        """As in any Cell. All of MindSpore's lists of Parameters, `trainable_params` among them, come here first."""
+        if "program" in self.__dict__:  # Cell.__init__ may come here too
+            self.program.state.follow_requires_grad()
+        return super().cells_and_names(*args, **kwargs)  # type: ignore[no-any-return]
 
     def on_torch(self, *args: Any, **kwargs: Any) -> Any:
         """What it calls, on PyTorch's tensors."""

@@ -320,6 +320,11 @@ class Shared {
     } else if (address() != data_) {
       share(tensor);
     }
+    follow_requires_grad(tensor);
+  }
+
+  // The same for who froze it.
+  void follow_requires_grad(const TensorPtr &tensor) {
     const auto info = tensor->param_info();
     if (info->requires_grad() != requires_grad_) {
       TORCH(ms_ext_torch_set_requires_grad);
@@ -389,6 +394,10 @@ class Module {
   }
 
   void replace(size_t position, py::object torch) { shared_.at(position).replace(std::move(torch)); }
+
+  void follow_requires_grad() {
+    for (Shared &shared : shared_) shared.follow_requires_grad(shared.tensor());
+  }
 
   // Whether MindSpore neither records nor casts what is called now.
   static bool runs_plainly() {
@@ -524,6 +533,7 @@ void define_module(py::module &module) {
       .def_static("tensor_on", [](const py::object &torch) { return ms::Tensor(from_torch(torch)); })
       .def("share", &Module::share)
       .def("replace", &Module::replace)
+      .def("follow_requires_grad", &Module::follow_requires_grad)
       .def_static("runs_plainly", &Module::runs_plainly)
       .def("__call__", &Module::operator());
 }
