@@ -15,9 +15,10 @@ import mindspore as ms
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-# A table of more entries is a user's data, and so is what lies deeper in others.
+# A table of more entries is a user's data, and so is what lies deeper in others, and what comes after so many entries.
 _LARGE = 10_000
 _DEEP = 20
+_MOST = 200_000
 _FOREIGN = tuple(f"{folder}/" for folder in (*torch.__path__, *ms.__path__, pathlib.Path(__file__).parents[1]))
 
 
@@ -46,6 +47,7 @@ class KeptElsewhere:
         self._files: set[str] = set()
         self._seen: set[int] = set()
         self._depth = 0
+        self._left = _MOST
         self._places: list[tuple[Any, Any]] = []
         self.unknown: list[str] = []
         self.cached: list[str] = []
@@ -80,10 +82,11 @@ class KeptElsewhere:
 
     def _fill(self, holder: Any, module: str, name: str) -> None:
         """Put data into a dictionary, list or class."""
-        if self._depth == _DEEP:
+        items = vars(holder) if isinstance(holder, type) else holder
+        if self._depth == _DEEP or self._left < len(items):
             return
         self._depth += 1
-        items = vars(holder) if isinstance(holder, type) else holder
+        self._left -= len(items)
         for key, value in list(enumerate(items) if isinstance(items, list) else items.items()):
             before = len(self.unknown)
             filled = self._filled(value, module, f"{name}.{key}")
