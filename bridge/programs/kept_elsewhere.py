@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 # A table of more entries is a user's data, and so is what lies deeper in others, and what comes after so many entries.
 _LARGE = 10_000
 _DEEP = 20
-_MOST = 200_000
+_MOST = 50_000
 _FOREIGN = tuple(f"{folder}/" for folder in (*torch.__path__, *ms.__path__, pathlib.Path(__file__).parents[1]))
 
 
