@@ -210,6 +210,9 @@ class _Uninitialised(_mindspore.CompiledAsMethod):
     def follow(self) -> None:
         """Nothing is shared yet."""
 
+    def follow_requires_grad(self) -> None:
+        """Nothing is shared yet."""
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = tree.arguments(args, kwargs)
         _mindspore.wait()

@@ -140,6 +140,10 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         if self._gpu >= 0:
             _mindspore.wait()  # for copies on MindSpore's stream: whoever reads or writes now is on PyTorch's
 
+    def follow_requires_grad(self) -> None:
+        """Have what was frozen in one framework since the last call be frozen in the other."""
+        self._calls.follow_requires_grad()
+
     def _autocast(self) -> Any:
         """What runs the module in the dtype that MindSpore asks for."""
         if self.precision is not None:

@@ -88,10 +88,6 @@ class State:
                 if parameter.data_ptr() != self.tensors[position].data_ptr():
                     self._calls.replace(position, self.tensors[position])
 
-    def follow_requires_grad(self) -> None:
-        """Have what was frozen in one framework since the last call be frozen in the other."""
-        self._calls.follow_requires_grad()
-
     def lend(self) -> bool:
         """Have modules get copies of those buffers that they replace; whether there is one that they got itself."""
         found = [buffer for buffer in self._buffers if buffer.is_replaced and not buffer.is_lent]
