@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import bridge
+from bridge.primitive import direct
+from bridge.primitive.tensors import view_at
 from shared import data
 from test_programs_graph import *  # noqa: F403
 
@@ -71,6 +73,8 @@ def trained(module: torch.nn.Module, shape: tuple[int, ...], differentiate: Any)
         assert results[-1].asnumpy().tobytes() == expected.detach().cpu().numpy().tobytes(), seed
         for name, tensor in reference.state_dict().items():
             assert cell.parameters_dict()[name].asnumpy().tobytes() == tensor.cpu().numpy().tobytes(), (seed, name)
+    rate = view_at(direct.address(optimizer.learning_rate), (), torch.float32)
+    assert rate.device.type == "cpu", "the optimizer's step waits to read it"
     return Counter(event.name for event in profile.events())
 
 

@@ -239,6 +239,17 @@ def test_a_rate_that_the_step_itself_has_set(jit: bool) -> None:
         pair.check()
 
 
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("set_rate", [ms.Parameter.set_data, ms.ops.assign])
+def test_a_rate_that_is_set_before_a_step(set_rate: Any, jit: bool) -> None:
+    pair = Compared("AdamW", jit=jit, lr=0.5)
+    for rate in (0.5, 0.25, 0.125):
+        set_rate(pair.own.learning_rate, ms.Tensor(rate, ms.float32))
+        pair.torch.param_groups[0]["lr"] = rate
+        pair.step()
+    pair.check()
+
+
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
 def test_model_trains_by_it_and_a_callback_sets_the_rate(mode: int) -> None:
     module = torch_net()

@@ -61,7 +61,7 @@ class Optimizer(ms.nn.Optimizer):
     def construct(self, gradients):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         gradients = self.scale_grad(gradients)
         if not self.dynamic_lr:
-            return self.update(gradients, (self.learning_rate,))
+            return self.update(gradients, ())
         rates = ()
         for schedule in self.schedules:
             rates += (schedule(self.global_step).reshape(()),)
@@ -127,17 +127,23 @@ class Optimizer(ms.nn.Optimizer):
     def __repr__(self) -> str:
         return repr(self.torch_optimizer)
 
-    def _set_rates(self, rates: list[float]) -> None:
-        """Give PyTorch's groups the rates that MindSpore has: of schedules, or what a callback has set."""
+    def _set_rates(self, rates: list[float], number: Callable[[ms.Tensor], float]) -> None:
+        """Give PyTorch's groups the rates that MindSpore has: of schedules, or what a callback has set.
+
+        The latter is no input of a graph: MindSpore would bring it to the GPU, and to read it there waits for the
+        gradients.
+        """
         if self.dynamic_lr:
             for group, schedule in zip(self.param_groups, self._of_groups, strict=True):
                 if schedule is not None:
                     group["lr"] = rates[schedule]
-        elif rates[0] != self._rate_before:
-            self._rate_before = rates[0]
+            return
+        rate = number(self.learning_rate)
+        if rate != self._rate_before:
+            self._rate_before = rate
             for group, follows in zip(self.param_groups, self._follows, strict=True):
                 if follows:
-                    group["lr"] = rates[0]
+                    group["lr"] = rate
 
 
 def _made(make: Callable[[], torch.optim.Optimizer], sharing: Sharing) -> torch.optim.Optimizer:

@@ -19,6 +19,7 @@ from bridge import _mindspore
 from bridge.op import devices, dtypes
 from bridge.optim.host_call import host_call
 from bridge.optim.repeated_step import RepeatedStep
+from bridge.primitive import direct
 from bridge.primitive.graph_calls import GraphTensor, graph_call
 from bridge.primitive.kernel import one_at_a_time
 from bridge.primitive.tensors import torch_view, view_at
@@ -26,17 +27,21 @@ from bridge.programs.sharing import Sharing
 
 
 class Step(_mindspore.CompiledAsMethod):
-    """Called with the gradients and the learning rates, as MindSpore's tensors. Gives True.
+    """Called with the gradients and the learning rates of schedules, as MindSpore's tensors. Gives True.
 
     Args:
         name: the optimizer's.
         optimizer: PyTorch's.
         sharing: its parameters, and MindSpore's.
-        set_rates: is told the learning rates before each step.
+        set_rates: is called before each step, with these rates and with what reads the number in a tensor then.
     """
 
     def __init__(
-        self, name: str, optimizer: torch.optim.Optimizer, sharing: Sharing, set_rates: Callable[[list[float]], None]
+        self,
+        name: str,
+        optimizer: torch.optim.Optimizer,
+        sharing: Sharing,
+        set_rates: Callable[[list[float], Callable[[ms.Tensor], float]], None],
     ) -> None:
         self.name = name
         self.optimizer = optimizer
@@ -49,7 +54,7 @@ class Step(_mindspore.CompiledAsMethod):
         gradients = _as_list(gradients)
         self._check(len(gradients))
         given = [gradient for gradient in gradients if gradient is not None]
-        self.set_rates([float(rate.asnumpy()) for rate in rates])  # of one that no kernel has had, nothing waits
+        self.set_rates([_number(rate) for rate in rates], _number)
 
         def run_without_some(tensors: list[torch.Tensor]) -> None:
             found = iter(tensors)
@@ -141,7 +146,7 @@ class _Launched:
         """Take a step with the gradients, rates and parameters at these addresses."""
         tensors = self._tensors(addresses)
         gradients_end = self.rates + len(self.step.sharing.tensors)
-        self.step.set_rates([float(rate) for rate in tensors[: self.rates]])
+        self.step.set_rates([float(rate) for rate in tensors[: self.rates]], _number_in_launch)
         before = self._move(tensors[gradients_end:])
         try:
             self.step._step(tensors[self.rates : gradients_end])
@@ -170,6 +175,15 @@ class _Launched:
                 before.append((parameter, parameter.data))
                 parameter.data = view
         return before
+
+
+def _number(tensor: ms.Tensor) -> float:
+    return float(tensor.asnumpy())
+
+
+def _number_in_launch(tensor: ms.Tensor) -> float:
+    """Waits for a GPU if the number is there, and not for the graph, as asnumpy would for ever."""
+    return float(view_at(direct.address(tensor), (), dtypes.to_torch(tensor.dtype)))
 
 
 def _as_list(gradients: Any) -> list[Any]:

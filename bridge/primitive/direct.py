@@ -91,6 +91,11 @@ def module(name: str, take_apart: Callable[[Any], Any]) -> Any:
     return _module().Module(name, take_apart)
 
 
+def address(tensor: Any) -> int:
+    """Where a tensor of MindSpore's is now, on whichever device: nothing waits for what is still to write to it."""
+    return int(_module().address(tensor))
+
+
 def in_pool() -> Any:
     """A context in which large tensors that PyTorch makes on this thread and the CPU lie in the memory that MindSpore
     keeps for its own, so that they leave no gaps in the C library's."""

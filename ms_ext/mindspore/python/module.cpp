@@ -59,20 +59,27 @@ uint32_t version(const py::handle &torch) {
 
 // Where MindSpore's GPU keeps tensors for others, and on which stream that works.
 //
-// MindSpore's interface for operators brings the inputs there, as for any operator.
+// MindSpore's interface for operators brings tensors there that are elsewhere, as for any operator.
 class Place final : public ms::pynative::PyboostRunner {
  public:
   explicit Place(int gpu) : PyboostRunner("module"), gpu_(gpu) {}
 
   // Waits for MindSpore to launch what it was asked for, and brings the tensors here. None on a CPU. Without the GIL.
   static std::shared_ptr<Place> of(const TensorPtrList &tensors, int gpu) {
-    ms_ext::wait_for_mindspore(true);
-    if (gpu < 0) return nullptr;
+    if (gpu < 0) {
+      ms_ext::wait_for_mindspore(true);
+      return nullptr;
+    }
+    ms_ext::wait_for_launches();  // tensors have their memory from then on
     auto place = std::make_shared<Place>(gpu);
-    std::vector<ms::Tensor> inputs;
-    for (const TensorPtr &tensor : tensors) inputs.emplace_back(tensor);
-    place->Run(inputs, {});
-    ms_ext::wait_for_launches();  // the tensors have memory there from then on
+    place->_PrepareStream();
+    std::vector<ms::Tensor> elsewhere;
+    for (const TensorPtr &tensor : tensors) {
+      if (!place->has(tensor)) elsewhere.emplace_back(tensor);
+    }
+    if (elsewhere.empty()) return place;  // as parameters usually are: MindSpore takes a microsecond for each
+    place->Run(elsewhere, {});
+    ms_ext::wait_for_launches();
     return place;
   }
 
@@ -87,6 +94,12 @@ class Place final : public ms::pynative::PyboostRunner {
   void LaunchKernel() override {}
 
  private:
+  bool has(const TensorPtr &tensor) const {
+    const auto &address = tensor->device_address();
+    return address != nullptr && address->GetDeviceType() == mindspore::device::DeviceType::kGPU &&
+           address->stream_id() == stream_id() && address->GetPtr() != nullptr;
+  }
+
   int gpu_;
 };
 
@@ -306,7 +319,7 @@ class Shared {
     share(tensor());
   }
 
-  TensorPtr tensor() const { return tensor_of(own_); }
+  TensorPtr tensor() const { return mindspore::tensor::ConvertToTensor(own_); }
   const py::object &torch() const { return torch_; }
   bool requires_grad() const { return requires_grad_; }
 
@@ -528,6 +541,9 @@ class Module {
 }  // namespace
 
 void define_module(py::module &module) {
+  module.def("address", [](const py::object &own) {
+    return reinterpret_cast<uintptr_t>(data_of(mindspore::tensor::ConvertToTensor(own)));
+  });
   py::class_<Module>(module, "Module")
       .def(py::init<std::string, py::function>())
       .def_static("tensor_on", [](const py::object &torch) { return ms::Tensor(from_torch(torch)); })
