@@ -248,3 +248,58 @@ def test_gradients_work_after_an_error(gradient: Any, rest: Callable[[ms.Tensor]
         gradient(lambda x: rest(cell(x)))(x)
     expected = torch.ones(2, 4, device=module.weight.device) @ module.weight
     assert np.array_equal(ms.grad(lambda x: cell(x).sum())(x).asnumpy(), expected.detach().cpu().numpy())
+
+
+def replaced_weight(net: torch.nn.Module) -> None:
+    net[0].weight = torch.nn.Parameter(torch.from_numpy(data(4, 3, seed=9)))
+
+
+def assigned_state(net: torch.nn.Module) -> None:
+    net.load_state_dict({name: torch.full_like(tensor, 0.5) for name, tensor in net.state_dict().items()}, assign=True)
+
+
+def pruned(net: torch.nn.Module) -> None:
+    torch.manual_seed(3)
+    torch.nn.utils.prune.random_unstructured(net[0], "weight", 0.5)
+
+
+@pytest.mark.parametrize("change", [replaced_weight, assigned_state, pruned])
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+def test_parameters_in_the_place_of_others_are_followed(change: Callable[[torch.nn.Module], None], mode: int) -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    expected = copy.deepcopy(module)
+    net = bridge.cell(module)
+    x = data(5, 3)
+    net(ms.Tensor(x))
+    change(module)
+    change(expected)
+    theirs = torch.optim.SGD(expected.parameters(), 0.1)
+    optimizer = bridge.optim.SGD(net.trainable_params(), 0.1)
+    ms.set_context(mode=mode)
+    step = ms.nn.TrainOneStepCell(net, optimizer)
+    for _ in range(2):
+        theirs.zero_grad()
+        expected(torch.from_numpy(x)).backward(torch.ones(5, 2))
+        theirs.step()
+        step(ms.Tensor(x))
+    for (name, own), tensor in zip(module.named_parameters(), expected.parameters(), strict=True):
+        assert torch.equal(own, tensor), name
+    assert np.array_equal(net(ms.Tensor(x)).asnumpy(), expected(torch.from_numpy(x)).detach().numpy())
+
+
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+def test_other_parts_are_refused(mode: int) -> None:
+    ms.set_context(mode=mode)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    net = bridge.cell(module)
+    x = ms.Tensor(data(5, 3))
+    assert net(x).shape == (5, 2)
+    module[1] = torch.nn.Linear(4, 6)
+    uses: list[Callable[[], Any]] = [net.trainable_params, net.parameters_dict]
+    if mode == ms.PYNATIVE_MODE:  # a compiled graph goes on as it is
+        uses.append(lambda: net(x))
+    for use in uses:
+        with pytest.raises(ValueError, match=r"1\.weight: PyTorch's module has this parameter since"):
+            use()
+    assert bridge.cell(module)(x).shape == (5, 6)

@@ -53,6 +53,7 @@ class GraphProgram:
 
     def plan_in_graph(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The expression of a call (bridge/primitive/graph_calls.py)."""
+        self.state.follow_parts()
         for module in self.state.modules:
             refuse_hooks(module)
         arguments = Arguments(args, kwargs)

@@ -76,6 +76,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
             self.follow()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.state.follow_parts()
         run, has_hooks = self._followed if self.state.may_change else self.function, False
         if self._differentiates or self.precision is not None or not self._calls.runs_plainly():
             run, has_hooks = self._run, self._is_recorded_with_hooks()
@@ -142,6 +143,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
 
     def follow_requires_grad(self) -> None:
         """Have what was frozen in one framework since the last call be frozen in the other."""
+        self.state.follow_parts()
         self._calls.follow_requires_grad()
 
     def _autocast(self) -> Any:

@@ -74,9 +74,47 @@ class State:
             for module in modules
             for _, owner, key, buffer in _persistent_buffers(module)
         ]
-        parts = (part for module in modules for part in module.modules())
+        parts = [part for module in modules for part in module.modules()]
+        self._places = [
+            (part._parameters, name, positions[id(parameter)])
+            for part in parts
+            if isinstance(part._parameters, dict)  # TorchScript's are C++'s
+            for name, parameter in part._parameters.items()
+            if parameter is not None
+        ]
         self._assigns_data = any(sets_attribute(part, assigned_data.NAME) for part in parts)
         self.may_change = bool(self._buffers) or self._assigns_data
+        self._look_at_parts()
+
+    def follow_parts(self) -> None:
+        """Share the parameters that somebody has put in the place of others since the last call.
+
+        Raises:
+            ValueError: the modules have a parameter in a place where they had none.
+        """
+        if not self._calls.has_changed():
+            return
+        parameters = list(self.parameters.values())
+        for place, name, position in self._places:
+            now = place.get(name)
+            if isinstance(now, torch.nn.Parameter) and now is not self.tensors[position]:
+                self._calls.replace(position, now)
+                self.tensors[position] = now
+                _pair(parameters[position], now)
+        known = set(map(id, self.tensors))
+        for module in self.modules:
+            for name, parameter in module.named_parameters():
+                if id(parameter) not in known:
+                    raise ValueError(
+                        f"{name}: PyTorch's module has this parameter since bridge.cell was called: call it again "
+                        "after such a change, and make the optimizer after that"
+                    )
+        self._look_at_parts()
+
+    def _look_at_parts(self) -> None:
+        parts = [part for module in self.modules for part in module.modules()]
+        found = [dictionary for part in parts for dictionary in (part._parameters, part._modules)]
+        self._calls.look_at([dictionary for dictionary in found if isinstance(dictionary, dict)])
 
     def follow(self) -> None:
         """Share the tensors that the modules have put in the place of others, and the data that they have assigned."""

@@ -74,6 +74,7 @@ class Twins:
             known(torch_view(value).clone().to(devices.torch_name(devices.target())))
         elif isinstance(value, Program):
             known(value.on_torch)
+            value.state.follow_parts()
             self.modules += value.state.modules
             self.of(list(value.weights))
         elif isinstance(value, ms.nn.Cell):

@@ -385,6 +385,29 @@ class Shared {
   const void *data_ = nullptr;
 };
 
+// A dictionary of a module's, with what it had when it was looked at.
+class Looked {
+ public:
+  explicit Looked(py::dict dictionary) : dictionary_(std::move(dictionary)) {
+    for (const auto &item : dictionary_) values_.push_back(py::reinterpret_borrow<py::object>(item.second));
+  }
+
+  bool has_changed() const {
+    if (static_cast<size_t>(PyDict_Size(dictionary_.ptr())) != values_.size()) return true;
+    PyObject *value = nullptr;
+    Py_ssize_t position = 0;
+    size_t i = 0;
+    while (PyDict_Next(dictionary_.ptr(), &position, nullptr, &value)) {
+      if (value != values_[i++].ptr()) return true;
+    }
+    return false;
+  }
+
+ private:
+  py::dict dictionary_;
+  Objects values_;
+};
+
 // A call that is under way.
 struct Call {
   TensorPtrList inputs;
@@ -407,6 +430,16 @@ class Module {
   }
 
   void replace(size_t position, py::object torch) { shared_.at(position).replace(std::move(torch)); }
+
+  // Has `has_changed` look at these dictionaries, in place of those before.
+  void look_at(const py::list &dictionaries) {
+    looked_.clear();
+    for (const py::handle dictionary : dictionaries) looked_.emplace_back(py::reinterpret_borrow<py::dict>(dictionary));
+  }
+
+  bool has_changed() const {
+    return std::any_of(looked_.begin(), looked_.end(), [](const Looked &looked) { return looked.has_changed(); });
+  }
 
   void follow_requires_grad() {
     for (Shared &shared : shared_) shared.follow_requires_grad(shared.tensor());
@@ -536,6 +569,7 @@ class Module {
   std::string name_;
   py::function take_apart_;
   std::vector<Shared> shared_;
+  std::vector<Looked> looked_;
 };
 
 }  // namespace
@@ -549,6 +583,8 @@ void define_module(py::module &module) {
       .def_static("tensor_on", [](const py::object &torch) { return ms::Tensor(from_torch(torch)); })
       .def("share", &Module::share)
       .def("replace", &Module::replace)
+      .def("look_at", &Module::look_at)
+      .def("has_changed", &Module::has_changed)
       .def("follow_requires_grad", &Module::follow_requires_grad)
       .def_static("runs_plainly", &Module::runs_plainly)
       .def("__call__", &Module::operator());
