@@ -272,20 +272,23 @@ def test_parameters_in_the_place_of_others_are_followed(change: Callable[[torch.
     net = bridge.cell(module)
     x = data(5, 3)
     net(ms.Tensor(x))
-    change(module)
-    change(expected)
+    device = module[0].weight.device
+    expected.to(device)
+    for changed in (module, expected):
+        change(changed)
+    expected.to(device)
     theirs = torch.optim.SGD(expected.parameters(), 0.1)
     optimizer = bridge.optim.SGD(net.trainable_params(), 0.1)
     ms.set_context(mode=mode)
     step = ms.nn.TrainOneStepCell(net, optimizer)
     for _ in range(2):
         theirs.zero_grad()
-        expected(torch.from_numpy(x)).backward(torch.ones(5, 2))
+        expected(torch.from_numpy(x).to(device)).backward(torch.ones(5, 2, device=device))
         theirs.step()
         step(ms.Tensor(x))
     for (name, own), tensor in zip(module.named_parameters(), expected.parameters(), strict=True):
         assert torch.equal(own, tensor), name
-    assert np.array_equal(net(ms.Tensor(x)).asnumpy(), expected(torch.from_numpy(x)).detach().numpy())
+    assert np.array_equal(net(ms.Tensor(x)).asnumpy(), expected(torch.from_numpy(x).to(device)).detach().cpu().numpy())
 
 
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
