@@ -250,29 +250,31 @@ def test_gradients_work_after_an_error(gradient: Any, rest: Callable[[ms.Tensor]
     assert np.array_equal(ms.grad(lambda x: cell(x).sum())(x).asnumpy(), expected.detach().cpu().numpy())
 
 
-def replaced_weight(net: torch.nn.Module) -> None:
+def replaced_weight(net: torch.nn.Sequential) -> None:
     net[0].weight = torch.nn.Parameter(torch.from_numpy(data(4, 3, seed=9)))
 
 
-def assigned_state(net: torch.nn.Module) -> None:
+def assigned_state(net: torch.nn.Sequential) -> None:
     net.load_state_dict({name: torch.full_like(tensor, 0.5) for name, tensor in net.state_dict().items()}, assign=True)
 
 
-def pruned(net: torch.nn.Module) -> None:
+def pruned(net: torch.nn.Sequential) -> None:
     torch.manual_seed(3)
     torch.nn.utils.prune.random_unstructured(net[0], "weight", 0.5)
 
 
 @pytest.mark.parametrize("change", [replaced_weight, assigned_state, pruned])
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
-def test_parameters_in_the_place_of_others_are_followed(change: Callable[[torch.nn.Module], None], mode: int) -> None:
+def test_parameters_in_the_place_of_others_are_followed(
+    change: Callable[[torch.nn.Sequential], None], mode: int
+) -> None:
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
     expected = copy.deepcopy(module)
     net = bridge.cell(module)
     x = data(5, 3)
     net(ms.Tensor(x))
-    device = module[0].weight.device
+    device = next(module.parameters()).device
     expected.to(device)
     for changed in (module, expected):
         change(changed)
