@@ -13,6 +13,7 @@ import torch
 
 from bridge import optim
 from bridge.optim.recording import Recording
+from bridge.optim.repeated_step import RepeatedStep
 from shared import MODES, data, on_device, torch_device
 
 Mode = Callable[..., Any]
@@ -233,3 +234,113 @@ def test_a_class_that_keeps_things_elsewhere_is_pytorchs(mode: Mode) -> None:
         theirs.step()
         step(ms.Tensor(np.ones(3, np.float32)))
     assert np.array_equal(own.asnumpy(), parameter.detach().cpu().numpy())
+
+
+SWEPT = [
+    ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}), ("SGD", {"momentum": 0.9, "dampening": 0.1}),
+    ("AdamW", {"maximize": True}), ("Adam", {"amsgrad": True, "weight_decay": 0.1}), ("NAdam", {}),
+    ("Adagrad", {"lr_decay": 0.1}), ("Adadelta", {"weight_decay": 0.1}), ("Adamax", {}),
+    ("RMSprop", {"centered": True, "momentum": 0.9}),
+]  # fmt: skip
+SPECIAL = [0.0, np.inf, -np.inf, np.nan, 1e-45, -3e-40, 3e38, 1e-30]
+
+
+class OnTensors:
+    """Steps of the same optimizer, one by PyTorch's Python alone."""
+
+    def __init__(self, name: str, tensors: list[torch.Tensor], **options: Any) -> None:
+        self.theirs = [torch.nn.Parameter(tensor.clone()) for tensor in tensors]
+        self.own = [torch.nn.Parameter(tensor.clone()) for tensor in tensors]
+        make = getattr(torch.optim, name)
+        self.torch, self.optimizer = make(self.theirs, lr=0.01, **options), make(self.own, lr=0.01, **options)
+        self.repeated = RepeatedStep(self.optimizer, self.own)
+
+    def step(self, gradients: list[torch.Tensor]) -> set[str] | None:
+        """What the step calls of ATen's, if it is one without PyTorch's Python."""
+        for their, own, gradient in zip(self.theirs, self.own, gradients, strict=True):
+            their.grad, own.grad = gradient, gradient
+        self.torch.step()
+        with torch.autograd.profiler.profile() as profile:
+            again = self.repeated.again(gradients)
+        if not again:
+            self.repeated.first(gradients)
+        return {event.name for event in profile.function_events} if again else None
+
+    def check(self) -> None:
+        for their, own in zip(self.theirs, self.own, strict=True):
+            states = self.torch.state[their].values(), self.optimizer.state[own].values()
+            for expected, result in [(their, own), *zip(*states, strict=True)]:
+                if isinstance(expected, torch.Tensor):
+                    np.testing.assert_array_equal(result.detach().numpy(), expected.detach().numpy())
+                else:
+                    assert result == expected
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    """Of many sizes, and some that are none."""
+    values = torch.randn(shape) * torch.exp2(torch.randint(-20, 20, shape))
+    if values.numel() > 100:
+        values.view(-1)[torch.randperm(values.numel())[: len(SPECIAL)]] = torch.tensor(SPECIAL)
+    return values
+
+
+@pytest.mark.parametrize("name, options", SWEPT)
+def test_swept_steps_have_pytorchs_bits(name: str, options: Any) -> None:
+    torch.manual_seed(0)
+    shapes = [(300, 257), (40_001,), (), (0, 3), (1,), (17,), (300, 257)]
+    pair = OnTensors(name, [torch.randn(shape) for shape in shapes], **options)
+    for _ in range(6):
+        calls = pair.step([numbers(*shape) for shape in shapes])
+    pair.check()
+    assert calls is not None
+    if torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"):
+        assert calls <= {"aten::item", "aten::_local_scalar_dense", "aten::empty"}
+
+
+def transposed(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.T.contiguous().T
+
+
+def in_every_second_place(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.stack([tensor, tensor], -1)[..., 0]
+
+
+@pytest.mark.parametrize("layout", [transposed, in_every_second_place])
+def test_gradients_that_do_not_lie_row_by_row(layout: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    pair = OnTensors("AdamW", [torch.randn(30, 7), torch.randn(5, 4)])
+    for _ in range(6):
+        pair.step([layout(torch.randn(30, 7)), torch.randn(5, 4)])
+    pair.check()
+
+
+def test_parameters_that_lie_otherwise_later() -> None:
+    pair = OnTensors("AdamW", [torch.randn(30, 7), torch.randn(5, 4).double()])
+    for layout in (torch.Tensor.contiguous, transposed, torch.Tensor.contiguous):
+        for parameter in (pair.theirs[0], pair.own[0]):
+            parameter.data = layout(parameter.data)
+        for _ in range(4):
+            pair.step([torch.randn(30, 7), torch.randn(5, 4).double()])
+    pair.check()
+
+
+def test_a_gradient_in_the_parameters_memory() -> None:
+    pair = OnTensors("SGD", [torch.zeros(50)], momentum=0.9)
+    memories = torch.arange(60.0), torch.arange(60.0)
+    pair.theirs[0].data, pair.own[0].data = (memory[:50] for memory in memories)
+    for _ in range(6):
+        pair.theirs[0].grad, gradient = (memory[5:55] for memory in memories)
+        pair.torch.step()
+        if not pair.repeated.again([gradient]):
+            pair.own[0].grad = gradient
+            pair.repeated.first([gradient])
+    pair.check()
+
+
+def test_autograd_notices_a_step() -> None:
+    pair = OnTensors("AdamW", [torch.randn(4, 4)])
+    for _ in range(4):
+        pair.step([torch.randn(4, 4)])
+    result = (pair.own[0] ** 3).sum()
+    pair.step([torch.randn(4, 4)])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.backward()

@@ -1,0 +1,319 @@
+#include "programs/python/element_wise.h"
+
+#include <ATen/Functions.h>
+#include <dlfcn.h>
+#include <immintrin.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string_view>
+#include <vector>
+
+// Without the compiler's flag for it, for the library runs on other processors too.
+#define MS_EXT_AVX2 __attribute__((target("avx2,fma")))
+
+namespace ms_ext {
+namespace {
+
+using Eight = __m256;
+
+// A product that GCC does not join with a sum, which would round once in place of twice.
+MS_EXT_AVX2 inline Eight rounded(Eight product) {
+  asm("" : "+x"(product));  // NOLINT
+  return product;
+}
+
+struct Add {
+  static constexpr int kTensors = 2;
+  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight, Eight alpha) { return _mm256_fmadd_ps(b, alpha, a); }
+};
+
+struct AddRounded {
+  static constexpr int kTensors = 2;
+  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight, Eight alpha) {
+    return _mm256_add_ps(a, rounded(_mm256_mul_ps(b, alpha)));
+  }
+};
+
+struct AddNumber {
+  static constexpr int kTensors = 1;
+  MS_EXT_AVX2 static Eight of(Eight a, Eight, Eight, Eight number) { return _mm256_add_ps(a, number); }
+};
+
+struct Mul {
+  static constexpr int kTensors = 2;
+  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight, Eight) { return _mm256_mul_ps(a, b); }
+};
+
+struct MulNumber {
+  static constexpr int kTensors = 1;
+  MS_EXT_AVX2 static Eight of(Eight a, Eight, Eight, Eight number) { return _mm256_mul_ps(a, number); }
+};
+
+struct Div {
+  static constexpr int kTensors = 2;
+  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight, Eight) { return _mm256_div_ps(a, b); }
+};
+
+struct DivNumber {
+  static constexpr int kTensors = 1;
+  MS_EXT_AVX2 static Eight of(Eight a, Eight, Eight, Eight number) { return _mm256_div_ps(a, number); }
+};
+
+struct Addcmul {
+  static constexpr int kTensors = 3;
+  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight c, Eight value) {
+    return _mm256_fmadd_ps(rounded(_mm256_mul_ps(value, b)), c, a);
+  }
+};
+
+struct AddcmulRounded {
+  static constexpr int kTensors = 3;
+  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight c, Eight value) {
+    return _mm256_add_ps(a, rounded(_mm256_mul_ps(_mm256_mul_ps(value, b), c)));
+  }
+};
+
+struct Addcdiv {
+  static constexpr int kTensors = 3;
+  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight c, Eight value) {
+    return _mm256_add_ps(a, _mm256_div_ps(_mm256_mul_ps(value, b), c));
+  }
+};
+
+// From the nearer end.
+struct Lerp {
+  static constexpr int kTensors = 2;
+  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight, Eight weight) {
+    const Eight size = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), weight);
+    const Eight is_small = _mm256_cmp_ps(size, _mm256_set1_ps(0.5F), _CMP_LT_OQ);
+    const Eight factor = _mm256_blendv_ps(_mm256_sub_ps(weight, _mm256_set1_ps(1)), weight, is_small);
+    return _mm256_fmadd_ps(factor, _mm256_sub_ps(b, a), _mm256_blendv_ps(b, a, is_small));
+  }
+};
+
+struct Sqrt {
+  static constexpr int kTensors = 1;
+  MS_EXT_AVX2 static Eight of(Eight a, Eight, Eight, Eight) { return _mm256_sqrt_ps(a); }
+};
+
+struct Neg {
+  static constexpr int kTensors = 1;
+  MS_EXT_AVX2 static Eight of(Eight a, Eight, Eight, Eight) { return _mm256_xor_ps(a, _mm256_set1_ps(-0.0F)); }
+};
+
+struct Abs {
+  static constexpr int kTensors = 1;
+  MS_EXT_AVX2 static Eight of(Eight a, Eight, Eight, Eight) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0F), a); }
+};
+
+struct Maximum {
+  static constexpr int kTensors = 2;
+  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight, Eight) {
+    return _mm256_or_ps(_mm256_max_ps(a, b), _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+  }
+};
+
+template <typename Operation>
+MS_EXT_AVX2 void rows(float *result, const float *a, const float *b, const float *c, float number, int64_t count) {
+  const Eight numbers = _mm256_set1_ps(number);
+  int64_t i = 0;
+  Eight second = _mm256_setzero_ps(), third = second;
+  for (; i + 8 <= count; i += 8) {
+    if constexpr (Operation::kTensors > 1) second = _mm256_loadu_ps(b + i);
+    if constexpr (Operation::kTensors > 2) third = _mm256_loadu_ps(c + i);
+    _mm256_storeu_ps(result + i, Operation::of(_mm256_loadu_ps(a + i), second, third, numbers));
+  }
+  if (i == count) return;
+  const __m256i places = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i left = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count - i)), places);
+  if constexpr (Operation::kTensors > 1) second = _mm256_maskload_ps(b + i, left);
+  if constexpr (Operation::kTensors > 2) third = _mm256_maskload_ps(c + i, left);
+  _mm256_maskstore_ps(result + i, left, Operation::of(_mm256_maskload_ps(a + i, left), second, third, numbers));
+}
+
+using at::Tensor;
+
+// PyTorch takes MKL's where it has it, which does not round correctly. Its library names that function.
+void square_roots_of_mkl(float *result, const float *a, const float *, const float *, float, int64_t count) {
+  using Function = void (*)(int count, const float *a, float *result, int64_t mode);
+  static const auto function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "vmsSqrt"));
+  constexpr int64_t kHighAccuracy = 0x2, kIgnoreErrors = 0x100, kKeepDenormals = 0x140000;
+  if (function == nullptr) return;
+  function(static_cast<int>(count), a, result, kHighAccuracy | kIgnoreErrors | kKeepDenormals);
+}
+
+// An operator: PyTorch's function, and what may have its bits, as its kernels are compiled for this processor.
+struct Known {
+  std::string_view name, overload;
+  bool second_is_number;
+  Tensor (*pytorchs)(const Tensor &a, const Tensor &b, const Tensor &c, double number);
+  std::vector<Rows> candidates;
+  size_t tensors;
+  std::optional<size_t> number, one;
+};
+
+const std::vector<Known> &known() {
+  static const auto *const all = new std::vector<Known>{
+      {"add",
+       "Tensor",
+       false,
+       [](auto &a, auto &b, auto &, double n) { return at::add(a, b, n); },
+       {rows<Add>, rows<AddRounded>},
+       2,
+       2,
+       {}},
+      {"add",
+       "Tensor",
+       true,
+       [](auto &a, auto &, auto &, double n) { return at::add(a, at::Scalar(n)); },
+       {rows<AddNumber>},
+       1,
+       1,
+       2},
+      {"mul", "Tensor", false, [](auto &a, auto &b, auto &, double) { return at::mul(a, b); }, {rows<Mul>}, 2, {}, {}},
+      {"mul",
+       "Tensor",
+       true,
+       [](auto &a, auto &, auto &, double n) { return at::mul(a, at::Scalar(n)); },
+       {rows<MulNumber>},
+       1,
+       1,
+       {}},
+      {"div", "Tensor", false, [](auto &a, auto &b, auto &, double) { return at::div(a, b); }, {rows<Div>}, 2, {}, {}},
+      {"div",
+       "Tensor",
+       true,
+       [](auto &a, auto &, auto &, double n) { return at::div(a, at::Scalar(n)); },
+       {rows<DivNumber>},
+       1,
+       1,
+       {}},
+      {"addcmul",
+       "",
+       false,
+       [](auto &a, auto &b, auto &c, double n) { return at::addcmul(a, b, c, n); },
+       {rows<Addcmul>, rows<AddcmulRounded>},
+       3,
+       3,
+       {}},
+      {"addcdiv",
+       "",
+       false,
+       [](auto &a, auto &b, auto &c, double n) { return at::addcdiv(a, b, c, n); },
+       {rows<Addcdiv>},
+       3,
+       3,
+       {}},
+      {"lerp",
+       "Scalar",
+       false,
+       [](auto &a, auto &b, auto &, double n) { return at::lerp(a, b, n); },
+       {rows<Lerp>},
+       2,
+       2,
+       {}},
+      {"sqrt",
+       "",
+       false,
+       [](auto &a, auto &, auto &, double) { return at::sqrt(a); },
+       {rows<Sqrt>, square_roots_of_mkl},
+       1,
+       {},
+       {}},
+      {"neg", "", false, [](auto &a, auto &, auto &, double) { return at::neg(a); }, {rows<Neg>}, 1, {}, {}},
+      {"abs", "", false, [](auto &a, auto &, auto &, double) { return at::abs(a); }, {rows<Abs>}, 1, {}, {}},
+      {"maximum",
+       "",
+       false,
+       [](auto &a, auto &b, auto &, double) { return at::maximum(a, b); },
+       {rows<Maximum>},
+       2,
+       {},
+       {}},
+  };
+  return *all;
+}
+
+constexpr int64_t kSamples = 1003;  // which is no multiple of any row
+
+// Numbers of all sizes, and those that are none.
+Tensor sample(unsigned seed) {
+  std::mt19937 generator(seed);
+  std::uniform_real_distribution<float> mantissa(-2, 2);
+  std::uniform_int_distribution<int> exponent(-40, 40);
+  Tensor numbers = at::empty({kSamples}, at::kFloat);
+  auto *const at = numbers.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < kSamples; ++i) {
+    at[i] = i % 2 == 0 ? mantissa(generator) : std::ldexp(mantissa(generator), exponent(generator));
+  }
+  using Limits = std::numeric_limits<float>;
+  for (const float special : {0.0F, Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN(), Limits::denorm_min(),
+                              Limits::max(), Limits::lowest(), Limits::min()}) {
+    for (int i = 0; i < 8; ++i) at[generator() % kSamples] = special;
+  }
+  return numbers;
+}
+
+bool are_equal(const Tensor &left, const Tensor &right) {
+  const auto *const a = left.const_data_ptr<float>();
+  const auto *const b = right.const_data_ptr<float>();
+  for (int64_t i = 0; i < kSamples; ++i) {
+    if (std::memcmp(a + i, b + i, sizeof(float)) != 0 && !(std::isnan(a[i]) && std::isnan(b[i]))) return false;
+  }
+  return true;
+}
+
+Rows with_pytorchs_bits(const Known &known) {
+  const c10::InferenceMode no_recording;
+  const Tensor a = sample(1), b = sample(2), c = sample(3);
+  for (const Rows rows : known.candidates) {
+    bool is_equal = true;
+    for (const double number : {1.0, 0.1, -0.3, 0.9, 0.5, 1e-8, -1e-3}) {
+      Tensor result = at::zeros_like(a);
+      rows(result.mutable_data_ptr<float>(), a.const_data_ptr<float>(), b.const_data_ptr<float>(),
+           c.const_data_ptr<float>(), static_cast<float>(number), kSamples);
+      is_equal = is_equal && are_equal(result, known.pytorchs(a, b, c, number));
+    }
+    if (is_equal) return rows;
+  }
+  return nullptr;
+}
+
+// Of `known()`; null for those that nothing here has the bits of.
+const std::vector<Rows> &chosen() {
+  static const auto *const all = [] {
+    auto *const found = new std::vector<Rows>;
+    const bool can = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+    for (const Known &one : known()) found->push_back(can ? with_pytorchs_bits(one) : nullptr);
+    return found;
+  }();
+  return *all;
+}
+
+}  // namespace
+
+std::optional<ElementWise> ElementWise::find(const std::string &name, const std::string &overload,
+                                             bool second_is_number) {
+  std::string_view base = name, own_overload = overload;
+  if (base.substr(0, 6) != "aten::") return {};
+  base.remove_prefix(6);
+  const bool is_in_place = base.back() == '_', is_out = own_overload == "out" || own_overload == "Scalar_out";
+  if (is_in_place) base.remove_suffix(1);
+  for (size_t i = 0; i < known().size(); ++i) {
+    const Known &one = known()[i];
+    const std::string_view out = one.overload == "Scalar" ? "Scalar_out" : "out";
+    if (base != one.name || own_overload != (is_out ? out : one.overload)) continue;
+    if (second_is_number != one.second_is_number || chosen()[i] == nullptr) continue;
+    ElementWise found{chosen()[i], one.tensors, one.number, one.one, {}};
+    if (is_in_place) found.result = 0;
+    if (is_out) found.result = std::max({one.tensors, one.number.value_or(0) + 1, one.one.value_or(0) + 1});
+    return found;
+  }
+  return {};
+}
+
+}  // namespace ms_ext
