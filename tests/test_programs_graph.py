@@ -110,6 +110,14 @@ class Dictionaries(nn.Module):
         return {"out": y, "more": (y.sum(-1), [x["b"] * 2, None]), "flag": flag}
 
 
+class AsksKinds(nn.Module):
+    """Gives the kinds of what it is given, under keys that are no strings."""
+
+    def forward(self, x: Any, keyed: Any) -> Any:
+        kinds = [type(item).__name__ for item in (x, x[0], x[0]["sizes"], x[1], x[1][0], x[1][0][0], keyed)]
+        return {0: keyed[1] + keyed[2, "b"], (1, "a"): kinds, True: [(x[0]["x"] * 2,)]}
+
+
 @dataclasses.dataclass
 class Answer:
     logits: torch.Tensor
@@ -425,6 +433,17 @@ def test_nested_arguments_and_results() -> None:
     assert_equal(leaves(expected), leaves(found))
 
 
+def test_what_is_nested_is_of_its_own_kind() -> None:
+    x = torch.randn(3)
+    cell, own = as_cell(AsksKinds()), to_mindspore(x)
+    found = cell([{"x": own, "sizes": [2, 3]}, ([[own]],)], {1: own, (2, "b"): own})
+    expected = AsksKinds()([{"x": x, "sizes": [2, 3]}, ([[x]],)], {1: x, (2, "b"): x})
+    assert list(found) == list(expected)
+    assert tuple(found[1, "a"]) == tuple(expected[1, "a"])
+    assert_equal(leaves(expected[0]), leaves(found[0]))
+    assert_equal(leaves(expected[True]), leaves(found[True]))
+
+
 class AsksInput(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.sum() > 0:
@@ -690,6 +709,42 @@ class Nested(nn.Module):
 def test_the_error_of_a_check_may_depend_on_data() -> None:
     x = np.ones((2, 3), np.float32)
     assert_equal([torch.full((2, 3), 2.0)], [as_cell(Nested())(ms.Tensor(x))])
+
+
+class SaysNumber(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if (x > 9).any():
+            raise ValueError(f"{x.max().item():.3f} is too large")
+        return x * 2
+
+
+def test_the_words_of_an_error_may_have_numbers() -> None:
+    cell, x = as_cell(SaysNumber()), np.ones((2, 3), np.float32)
+    assert_equal([torch.full((2, 3), 2.0)], [cell(ms.Tensor(x))])
+    with pytest.raises(RuntimeError, match=r"was taken to be False .*ValueError: \? is too large"):
+        cell(ms.Tensor(x * 99))
+        ms.runtime.synchronize()
+
+
+class ScalesByData(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if (x > 9).any():
+            return x / x.max().item()
+        return x
+
+
+class CountsByData(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if (x > 9).any():
+            for _ in range(int(x.max().item())):
+                x = x - 1
+        return x
+
+
+@pytest.mark.parametrize("make", [ScalesByData, CountsByData])
+def test_numbers_for_anything_else_are_refused(make: Callable[[], nn.Module]) -> None:
+    with pytest.raises(RuntimeError, match=r"asks for a value that depends on data(?s:.*)x\.max\(\)\.item\(\)"):
+        as_cell(make())(ms.Tensor(np.ones((2, 3), np.float32)))
 
 
 _runs: list[int] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,8 +34,8 @@ class Arguments:
             return _Place(len(self.tensors) - 1)
         if isinstance(value, GraphNumber):
             raise Refusal("a program in a graph takes numbers that are constants: this one is known only when it runs")
-        if isinstance(value, list):
-            return [self._described(item) for item in value]
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._described(item) for item in value)
         if isinstance(value, dict):
             return {key: self._described(item) for key, item in value.items()}
         return to_torch_leaf(value)
@@ -52,7 +52,7 @@ class Arguments:
     def path(self, tensor: int) -> str:
         """Where in the call a tensor stands."""
         path = self.tensors[tensor].path[1:]
-        return ".".join(str(part if isinstance(part, str) or part >= 0 else -1 - part) for part in path)
+        return ".".join(str(part if not isinstance(part, int) or part >= 0 else -1 - part) for part in path)
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any]:
         """Positional and keyword arguments with these tensors."""
@@ -60,18 +60,14 @@ class Arguments:
         def filled(value: Any) -> Any:
             if isinstance(value, _Place):
                 return tensors[value.number]
-            if isinstance(value, list):
-                is_list = any(part.path[-1] < 0 for part in self._parts(value))
-                return [filled(item) for item in value] if is_list else tuple(filled(item) for item in value)
+            if isinstance(value, (list, tuple)):
+                return type(value)(filled(item) for item in value)
             if isinstance(value, dict):
                 return {key: filled(item) for key, item in value.items()}
             return value
 
         args, kwargs = self._known
         return tuple(filled(item) for item in args), {key: filled(item) for key, item in kwargs.items()}
-
-    def _parts(self, items: list[Any]) -> Iterator[GraphTensor]:
-        return (self.tensors[item.number] for item in items if isinstance(item, _Place))
 
 
 class _Place:

@@ -1,13 +1,17 @@
 """Questions of a program's Python that only data can answer: `if torch.any(x < 0): raise ValueError(...)`.
 
 If one answer leads to an error, a graph takes the other, and checks it when it runs. If neither does, the graph would
-compute something else for other data, and is refused.
+compute something else for other data, and is refused. On the way to an error the program may ask for numbers, as
+`raise ValueError(f"{x.max().item()} is too large")` does: it is given NaN, as long as it then raises an error.
 """
 
 from __future__ import annotations
 
+import dis
 import linecache
+import math
 import pathlib
+import re
 import sys
 from dataclasses import dataclass
 from types import FrameType
@@ -48,10 +52,13 @@ class Guards:
     def __init__(self) -> None:
         self._answers: list[Answer] = []
         self._asked = 0
+        self._gives_numbers = True
+        self._gave_numbers = False
 
     def begin(self) -> None:
         """The function runs from its beginning."""
         self._asked = 0
+        self._gave_numbers = False
 
     def answer(self) -> Answer:
         """That of the next question."""
@@ -63,15 +70,27 @@ class Guards:
         self._asked += 1
         return self._answers[self._asked - 1]
 
+    def number(self, dtype: torch.dtype) -> float | None:
+        """What stands for one that the run asks for; None where it is not on the way to an error."""
+        is_known = all(answer.error for answer in self._answers[: self._asked])
+        if is_known or not self._gives_numbers or not dtype.is_floating_point:
+            return None
+        self._gave_numbers = True
+        return math.nan
+
     def failed(self, error: Exception) -> bool:
         """The run ended in an error. Whether an answer is what led to it, and the other is to be tried."""
+        if self._gave_numbers and not _is_raised(error):
+            self._gives_numbers = False  # the next run says where it asks
+            return True
         del self._answers[self._asked :]
         while self._answers and self._answers[-1].error:  # both of its values lead to an error
             self._answers.pop()
         if not self._answers or self._answers[-1].value is None:
             return False
         last = self._answers.pop()
-        self._answers += [Answer(not last.value, f"{type(error).__name__}: {error}"), *last.after]
+        words = re.sub(r"\bnan\b", "?", str(error)) if self._gave_numbers else str(error)
+        self._answers += [Answer(not last.value, f"{type(error).__name__}: {words}"), *last.after]
         if last.value is False:  # True is known to lead to the end
             self.succeeded()
         return True
@@ -79,6 +98,9 @@ class Guards:
     def succeeded(self) -> bool:
         """These answers lead to the end. Whether the other value of each is known to lead to an error; else the last
         that is not is tried otherwise."""
+        if self._gave_numbers:
+            self._gives_numbers = False
+            return False
         unknown = [i for i, answer in enumerate(self._answers) if not answer.error]
         if unknown:
             last = unknown[-1]
@@ -121,6 +143,14 @@ def checks(answer: Answer, register: int, negated: int) -> list[Call]:
         found.append(Call(torch.ops.aten.logical_not.default, [Register(register)], [negated]))
         register = negated
     return [*found, Call(torch.ops.aten._assert_async.msg, [Register(register), message], [])]
+
+
+def _is_raised(error: Exception) -> bool:
+    """Whether a `raise` or `assert` has raised it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
 
 def _question() -> FrameType:

@@ -21,17 +21,21 @@ def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return ["tensor", len(tensors) - 1]
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return ["dict", [[key, flatten(item, tensors)] for key, item in value.items()]]
+    if isinstance(value, Mapping) and all(map(_can_be_key, value)):
+        return ["dict", [[flatten(key, tensors), flatten(item, tensors)] for key, item in value.items()]]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
-        return ["dict", [[key, flatten(item, tensors)] for key, item in fields if item is not None]]
+        return ["dict", [[["value", key], flatten(item, tensors)] for key, item in fields if item is not None]]
     if isinstance(value, (tuple, list)):
         kind = "list" if isinstance(value, list) else "tuple"
         return [kind, [flatten(item, tensors) for item in value]]
     if value is None or isinstance(value, (bool, int, float, str)):
         return ["value", value]
     raise Refusal(f"a graph cannot return a {type(value).__name__}")
+
+
+def _can_be_key(key: Any) -> bool:
+    return all(map(_can_be_key, key)) if isinstance(key, tuple) else isinstance(key, (bool, int, float, str))
 
 
 def has_tensors(form: Any) -> bool:
@@ -50,7 +54,7 @@ def expression(form: Any, tensors: Sequence[Any]) -> Any:
     if kind == "value":
         return content
     if kind == "dict":
-        keys = tuple(key for key, _ in content)
+        keys = tuple(expression(key, tensors) for key, _ in content)
         return Call(make_dict, [keys, tuple(expression(item, tensors) for _, item in content)])
     items = tuple(expression(item, tensors) for item in content)
     return Call(make_list, items) if kind == "list" else items

@@ -288,7 +288,10 @@ class Tape(TorchDispatchMode):
             if answer.value is not None:
                 return self._checked(answer, self._equal(*operands) if func is EQUAL else operands[0])
         if known is None:
-            raise _unknown(func, error) from None
+            number = self.guards.number(args[0].dtype) if func is torch.ops.aten._local_scalar_dense.default else None
+            if number is None:
+                raise _unknown(func, error) from None
+            return number
         by_register = dict(zip(operands, known, strict=True))
         real = tree_map_only(torch.Tensor, lambda tensor: by_register[self.register(tensor)], (args, kwargs))
         with no_modes():

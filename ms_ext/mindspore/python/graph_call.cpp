@@ -53,13 +53,14 @@ py::object described(const abstract::AbstractBasePtr &argument, const py::tuple 
       const auto position = static_cast<int64_t>(items.size());
       items.append(described(element, inside(py::int_(is_list ? -1 - position : position))));
     }
-    return items;
+    return is_list ? py::object(items) : py::tuple(items);
   }
   if (const auto dictionary = argument->cast<abstract::AbstractDictionaryPtr>(); dictionary != nullptr) {
     py::dict items;
     for (const auto &[key, element] : dictionary->elements()) {
       const py::object name = mindspore::ValueToPyData(key->BuildValue());
-      items[name] = described(element, inside(name));
+      // Another key than a string is told from a position by the tuple around it.
+      items[name] = described(element, inside(py::isinstance<py::str>(name) ? name : py::make_tuple(name)));
     }
     return items;
   }
@@ -112,6 +113,8 @@ class Nodes {
     for (size_t i = 1; i < path.size(); ++i) {
       if (py::isinstance<py::str>(path[i])) {
         node = item("dict_getitem", node, NewValueNode(path[i].cast<std::string>()));
+      } else if (py::isinstance<py::tuple>(path[i])) {
+        node = item("dict_getitem", node, constant(py::tuple(path[i])[0]));
       } else if (const auto position = path[i].cast<int64_t>(); position < 0) {
         node = item("list_getitem", node, NewValueNode(-1 - position));
       } else {
