@@ -136,6 +136,15 @@ def test_weights_are_what_mindspore_has_now() -> None:
     np.testing.assert_array_equal(second.asnumpy(), first.asnumpy() * 2)
 
 
+def test_an_operator_of_mindspores_is_refused_with_its_line(mode: Mode) -> None:
+    def calls_mindspore(x, y):
+        return ops.softmax(aten.add(x, y), -1).sum()
+
+    x = ms.Tensor(data(3, 4))
+    with pytest.raises(RuntimeError, match=r"bridge\.value_and_grad takes the bridge's(?s:.*)return ops\.softmax"):
+        mode(bridge.value_and_grad(calls_mindspore))(x, x)
+
+
 def test_its_gradient_is_refused(mode: Mode) -> None:
     x, y = ms.Tensor(data(3, 4)), ms.Tensor(data(2))
     differentiated = bridge.value_and_grad(two_results)

@@ -123,7 +123,7 @@ def value_and_grad(
     if grad_position is None and weights is None:
         raise ValueError("bridge.value_and_grad: grad_position and weights cannot both be None")
     positions = (grad_position,) if isinstance(grad_position, int) else grad_position or ()
-    fused = Fused(fn)
+    fused = Fused(fn, "bridge.value_and_grad")
     asked = fused.twins.of(list(weights) if isinstance(weights, (list, tuple)) else weights)
     function = _Differentiated(fused, positions, asked, has_aux)
     name = getattr(fn, "__name__", type(fn).__name__)

@@ -28,11 +28,13 @@ class Fused(TellsItself):
 
     Attributes:
         target: the function or Cell.
+        user: what the user has called with it: the name in errors.
         twins: what it sees.
     """
 
-    def __init__(self, target: Callable[..., Any]) -> None:
+    def __init__(self, target: Callable[..., Any], user: str) -> None:
         self.target = target
+        self.user = user
         self.twins = Twins()
         self._twin = self.twins.of(target)
         if _is_one_program(target):
@@ -50,11 +52,11 @@ class Fused(TellsItself):
             if where is None:
                 raise
             raise RuntimeError(
-                f"bridge.fuse takes the bridge's operators only, and this is one of MindSpore's: {where}\n{error}"
+                f"{self.user} takes the bridge's operators only, and this is one of MindSpore's: {where}\n{error}"
             ) from error
         if not tree.is_of_torch(result) and any(isinstance(leaf, ms.Tensor) for leaf in pytree.tree_leaves(result)):
             raise RuntimeError(
-                "bridge.fuse: the function gives a tensor that is MindSpore's: an operator of MindSpore's made it"
+                f"{self.user}: the function gives a tensor that is MindSpore's: an operator of MindSpore's made it"
             )
         return result
 
@@ -77,7 +79,7 @@ def _mindspores_caller(error: Exception) -> str | None:
 
 
 def _program(target: Callable[..., Any], name: str) -> Program:
-    fused = Fused(target)
+    fused = Fused(target, "bridge.fuse")
     return Program(fused, name=name, state=fused.twins.tensors, modules=fused.twins.modules)
 
 
