@@ -308,3 +308,31 @@ def test_other_parts_are_refused(mode: int) -> None:
         with pytest.raises(ValueError, match=r"1\.weight: PyTorch's module has this parameter since"):
             use()
     assert bridge.cell(module)(x).shape == (5, 6)
+
+
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+def test_another_dtype_is_refused_until_there_is_another_cell(mode: int) -> None:
+    ms.set_context(mode=mode)
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    net = bridge.cell(module)
+    x = data(5, 3)
+    assert net(ms.Tensor(x)).dtype == ms.float32
+    module.double()
+    uses: list[Callable[[], Any]] = [
+        lambda: net(ms.Tensor(x.astype(np.float64))),
+        lambda: bridge.optim.SGD(net.trainable_params(), 0.1),
+    ]
+    for use in uses:
+        with pytest.raises(ValueError, match=r"0\.weight: PyTorch's tensor has another shape or dtype now than"):
+            use()
+    expected = copy.deepcopy(module)
+    net = bridge.cell(module)
+    optimizer = bridge.optim.SGD(net.trainable_params(), 0.1)
+    inputs = torch.from_numpy(x.astype(np.float64)).to(module[0].weight.device)
+    ms.nn.TrainOneStepCell(net, optimizer)(ms.Tensor(x.astype(np.float64)))
+    expected.to(inputs.device)
+    result = expected(inputs)
+    result.backward(torch.ones_like(result))
+    torch.optim.SGD(expected.parameters(), 0.1).step()
+    for own, tensor in zip(module.parameters(), expected.parameters(), strict=True):
+        assert own.dtype == torch.float64 and torch.equal(own, tensor)

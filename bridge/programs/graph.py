@@ -20,7 +20,7 @@ from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.kernel import forward_kernel, program_call, program_result
 from bridge.programs.refusals import keeps_between_calls, no_python_draws, refuse_hooks, refuse_racing_gradients
 from bridge.programs.sizes import for_all_sizes
-from bridge.programs.state import State
+from bridge.programs.state import State, refuse_other
 
 
 class GraphProgram:
@@ -56,6 +56,8 @@ class GraphProgram:
         self.state.follow_parts()
         for module in self.state.modules:
             refuse_hooks(module)
+        for parameter, tensor in zip(self.state.parameters.values(), self.state.tensors, strict=True):
+            refuse_other(parameter, tensor)
         arguments = Arguments(args, kwargs)
         own = zip(weights, self.state.parameters.values(), strict=True)
         specs = [spec_of(weight, parameter.requires_grad) for weight, parameter in own]

@@ -12,6 +12,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from bridge import _mindspore
+from bridge.op import dtypes
 from bridge.primitive.tensors import torch_view
 from bridge.programs import assigned_data
 from bridge.programs.calls import Refusal
@@ -189,9 +190,8 @@ def _parameter_of(name: str, tensor: torch.Tensor, calls: Any) -> ms.Parameter:
         raise ValueError(
             f"{name} has no data: call the PyTorch module's to_empty and load its state before bridge.cell"
         )
-    known = _parameters.get(tensor)
-    parameter = None if known is None else known()
-    if parameter is None:
+    parameter = parameter_of(tensor)
+    if parameter is None or not _is_like(parameter, tensor):
         # By position, because MindSpore would copy what keywords hold too.
         parameter = ms.Parameter(calls.tensor_on(tensor), name, tensor.requires_grad)
         _pair(parameter, tensor)
@@ -203,6 +203,19 @@ def _parameter_of(name: str, tensor: torch.Tensor, calls: Any) -> ms.Parameter:
 def _pair(parameter: ms.Parameter, tensor: torch.Tensor) -> None:
     _parameters[tensor] = weakref.ref(parameter)
     _tensors[parameter] = tensor
+
+
+def _is_like(parameter: ms.Parameter, tensor: torch.Tensor) -> bool:
+    return tuple(parameter.shape) == tuple(tensor.shape) and dtypes.to_torch(parameter.dtype) == tensor.dtype
+
+
+def refuse_other(parameter: ms.Parameter, tensor: torch.Tensor) -> None:
+    """Raise a ValueError if one has got another shape or dtype, as by `module.half()`."""
+    if not _is_like(parameter, tensor):
+        raise ValueError(
+            f"{parameter.name}: PyTorch's tensor has another shape or dtype now than MindSpore's Parameter: call "
+            "bridge.cell again after such a change"
+        )
 
 
 def _follow(parameter: ms.Parameter, tensor: torch.Tensor) -> None:
@@ -222,6 +235,7 @@ def tensor_of(parameter: ms.Parameter) -> torch.Tensor:
         has_gradient = parameter.requires_grad and (data.is_floating_point() or data.is_complex())
         tensor = torch.nn.Parameter(data, requires_grad=has_gradient)
         _pair(parameter, tensor)
+    refuse_other(parameter, tensor)
     return tensor
 
 
