@@ -310,6 +310,19 @@ def test_other_parts_are_refused(mode: int) -> None:
     assert bridge.cell(module)(x).shape == (5, 6)
 
 
+def test_parameters_that_are_tied_later_are_refused() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh(), torch.nn.Linear(3, 3))
+    net = bridge.cell(module)
+    x = ms.Tensor(data(5, 3))
+    net(x)
+    module[2].weight = module[0].weight
+    with pytest.raises(ValueError, match=r"0\.weight and 2\.weight: PyTorch's module has one parameter"):
+        net(x)
+    net = bridge.cell(module)
+    assert list(net.parameters_dict()) == ["0.weight", "0.bias", "2.bias"]  # under its first name
+    assert net(x).shape == (5, 3)
+
+
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
 def test_another_dtype_is_refused_until_there_is_another_cell(mode: int) -> None:
     ms.set_context(mode=mode)

@@ -91,26 +91,36 @@ class State:
         """Share the parameters that somebody has put in the place of others since the last call.
 
         Raises:
-            ValueError: the modules have a parameter in a place where they had none.
+            ValueError: the modules have other parameters than there are Parameters of MindSpore's for.
         """
         if not self._calls.has_changed():
             return
-        parameters = list(self.parameters.values())
+        now = list(self.tensors)
         for place, name, position in self._places:
-            now = place.get(name)
-            if isinstance(now, torch.nn.Parameter) and now is not self.tensors[position]:
-                self._calls.replace(position, now)
-                self.tensors[position] = now
-                _pair(parameters[position], now)
-        known = set(map(id, self.tensors))
+            found = place.get(name)
+            if isinstance(found, torch.nn.Parameter):
+                now[position] = found
+        self._refuse_other_parts(now)
+        for position, (parameter, tensor) in enumerate(zip(self.parameters.values(), now, strict=True)):
+            if tensor is not self.tensors[position]:
+                self._calls.replace(position, tensor)
+                self.tensors[position] = tensor
+                _pair(parameter, tensor)
+        self._look_at_parts()
+
+    def _refuse_other_parts(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Raise an error unless these are the tensors for MindSpore's Parameters, and all that the modules have."""
+        again = "since bridge.cell was called: call it again after such a change, and make the optimizer after that"
+        names: dict[int, list[str]] = {}
+        for name, tensor in zip(self.parameters, tensors, strict=True):
+            names.setdefault(id(tensor), []).append(name)
+        for one in names.values():
+            if len(one) > 1:
+                raise ValueError(f"{' and '.join(one)}: PyTorch's module has one parameter in these places {again}")
         for module in self.modules:
             for name, parameter in module.named_parameters():
-                if id(parameter) not in known:
-                    raise ValueError(
-                        f"{name}: PyTorch's module has this parameter since bridge.cell was called: call it again "
-                        "after such a change, and make the optimizer after that"
-                    )
-        self._look_at_parts()
+                if id(parameter) not in names:
+                    raise ValueError(f"{name}: PyTorch's module has this parameter {again}")
 
     def _look_at_parts(self) -> None:
         parts = [part for module in self.modules for part in module.modules()]
