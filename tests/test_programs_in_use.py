@@ -349,3 +349,17 @@ def test_another_dtype_is_refused_until_there_is_another_cell(mode: int) -> None
     torch.optim.SGD(expected.parameters(), 0.1).step()
     for own, tensor in zip(module.parameters(), expected.parameters(), strict=True):
         assert own.dtype == torch.float64 and torch.equal(own, tensor)
+
+
+def test_another_parameter_for_one_of_pytorchs_is_refused() -> None:
+    module = torch.nn.Linear(3, 2)
+    net, x = bridge.cell(module), ms.Tensor(data(5, 3))
+    before = net(x)
+    with pytest.raises(
+        ValueError, match=r"ModuleCell\.weight stays the Parameter that shares its memory with PyTorch's"
+    ):
+        net.weight = ms.Parameter(ms.ops.zeros((2, 3)), name="weight")
+    assert np.array_equal(net(x).asnumpy(), before.asnumpy())
+    net.weight = net.weight
+    net.weight.set_data(ms.ops.zeros((2, 3)))
+    assert np.array_equal(net(x).asnumpy()[0], module.bias.detach().cpu().numpy())

@@ -52,6 +52,11 @@ class ProgramCell(ms.nn.Cell):
         self.__dict__["program_parameters"] = list(parameters)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.program_parameters and isinstance(value, ms.Parameter) and value is not self._params[name]:
+            raise ValueError(
+                f"{type(self).__name__}.{name} stays the Parameter that shares its memory with PyTorch's: "
+                "give it other data by set_data"
+            )
         # MindSpore writes to such an attribute, as to `phase`, and takes the name for that of the Parameter.
         above: Any = ms.nn.Cell if name in self._names_of_attributes else ProgramCell
         super(above, self).__setattr__(name, value)
