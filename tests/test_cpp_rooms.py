@@ -17,7 +17,7 @@ from aten_ops import build
 TORCH = pathlib.Path(torch.__file__).parent / "include"
 SOURCES = sorted(path for path in build.MS_EXT.rglob("*") if path.suffix in (".h", ".cpp", ".cu"))
 # Of the C and C++ libraries, the compiler and CUDA: none of these is MindSpore's.
-OTHERS = re.compile(r"[a-z_]+|Python\.h|(dlfcn|malloc|unistd|pmmintrin|xmmintrin|cuda_runtime)\.h")
+OTHERS = re.compile(r"[a-z_]+|Python\.h|(dlfcn|malloc|unistd|immintrin|pmmintrin|xmmintrin|cuda_runtime)\.h")
 
 
 def name(path: pathlib.Path) -> str:
