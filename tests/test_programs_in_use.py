@@ -341,7 +341,7 @@ def test_another_dtype_is_refused_until_there_is_another_cell(mode: int) -> None
     expected = copy.deepcopy(module)
     net = bridge.cell(module)
     optimizer = bridge.optim.SGD(net.trainable_params(), 0.1)
-    inputs = torch.from_numpy(x.astype(np.float64)).to(module[0].weight.device)
+    inputs = torch.from_numpy(x.astype(np.float64)).to(next(module.parameters()).device)
     ms.nn.TrainOneStepCell(net, optimizer)(ms.Tensor(x.astype(np.float64)))
     expected.to(inputs.device)
     result = expected(inputs)
