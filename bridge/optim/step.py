@@ -22,7 +22,7 @@ from bridge.optim.repeated_step import RepeatedStep
 from bridge.primitive import direct
 from bridge.primitive.graph_calls import GraphTensor, graph_call
 from bridge.primitive.kernel import one_at_a_time
-from bridge.primitive.tensors import torch_view, view_at
+from bridge.primitive.tensors import float_at, torch_view, view_at
 from bridge.programs.sharing import Sharing
 
 
@@ -178,12 +178,12 @@ class _Launched:
 
 
 def _number(tensor: ms.Tensor) -> float:
-    return float(tensor.asnumpy())
+    return float(tensor.item())
 
 
-def _number_in_launch(tensor: ms.Tensor) -> float:
-    """Waits for a GPU if the number is there, and not for the graph, as asnumpy would for ever."""
-    return float(view_at(direct.address(tensor), (), dtypes.to_torch(tensor.dtype)))
+def _number_in_launch(rate: ms.Tensor) -> float:
+    """Waits for a GPU if the number is there, and not for the graph, as `item` would for ever."""
+    return float_at(direct.address(rate))
 
 
 def _as_list(gradients: Any) -> list[Any]:

@@ -30,13 +30,26 @@ def view_at(address: int | None, shape: Sequence[int], dtype: torch.dtype) -> to
     if not address:
         return torch.empty(shape, dtype=dtype)
     size = math.prod(shape) * dtype.itemsize
-    if devices.target() == "GPU" and devices.has_cuda_set():
-        device = devices.load(SHARED["GPU"]).ms_ext_device_of(ctypes.c_void_p(address))
-        if device >= 0:
-            data = torch.as_tensor(_CudaMemory(address, size), device=f"cuda:{device}")
-            return data.view(dtype).view(shape)
+    device = _gpu_of(address)
+    if device >= 0:
+        data = torch.as_tensor(_CudaMemory(address, size), device=f"cuda:{device}")
+        return data.view(dtype).view(shape)
     memory = (ctypes.c_char * size).from_address(address)
     return torch.frombuffer(memory, dtype=dtype).view(shape)
+
+
+def float_at(address: int) -> float:
+    """The float32 number in memory of MindSpore's. It waits for a GPU that has it."""
+    if _gpu_of(address) >= 0:
+        return view_at(address, (), torch.float32).item()
+    return ctypes.c_float.from_address(address).value
+
+
+def _gpu_of(address: int) -> int:
+    """The GPU whose memory this is; -1 if it is the host's."""
+    if devices.target() != "GPU" or not devices.has_cuda_set():
+        return -1
+    return int(devices.load(SHARED["GPU"]).ms_ext_device_of(ctypes.c_void_p(address)))
 
 
 def wait_for_pytorch() -> None:

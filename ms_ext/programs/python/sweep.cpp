@@ -1,7 +1,6 @@
 #include "programs/python/sweep.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/TensorIteratorInternal.h>
+#include <ATen/TensorIterator.h>
 
 #include <algorithm>
 #include <utility>
@@ -10,7 +9,7 @@ namespace ms_ext {
 
 namespace {
 
-constexpr int64_t kBlock = 2048;  // numbers: those of a handful of tensors stay in the nearest caches
+constexpr int64_t kBlock = 4096;  // numbers: those of a handful of tensors stay in a core's own caches
 
 bool is_plain(const at::Tensor &tensor, at::IntArrayRef sizes) {
   return tensor.defined() && tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.layout() == at::kStrided &&
@@ -53,8 +52,17 @@ bool Sweep::run(const std::vector<at::Tensor> &tensors, const std::vector<float>
     given.push_back(is_written_[i] ? tensors[i].mutable_data_ptr<float>()
                                    : const_cast<float *>(tensors[i].const_data_ptr<float>()));  // NOLINT
   }
-  at::parallel_for(0, tensors[0].numel(), at::internal::GRAIN_SIZE,
-                   [&](int64_t begin, int64_t end) { run(given, numbers, begin, end); });
+  const int64_t count = tensors[0].numel();
+  if (count <= at::internal::GRAIN_SIZE) {
+    run(given, numbers, 0, count);
+    return true;
+  }
+  // Its library has the threads: at::parallel_for, compiled here, would have none or others.
+  at::TensorIterator elements = at::TensorIteratorConfig().add_const_input(tensors[0]).build();
+  elements.for_each([&](char **data, const int64_t *, int64_t columns, int64_t rows) {
+    const int64_t begin = reinterpret_cast<float *>(*data) - given[0];
+    run(given, numbers, begin, begin + columns * rows);
+  });
   return true;
 }
 
