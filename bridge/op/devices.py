@@ -10,6 +10,7 @@ from typing import Any
 import mindspore as ms
 import torch
 
+from bridge import _mindspore
 from bridge.op.overload import Overload
 from bridge.op.schema import label
 from bridge.op.table import SHARED, SHIMS, Device
@@ -40,7 +41,7 @@ def has_cuda_set() -> bool:
 
 def target() -> str:
     """MindSpore's device: "CPU", "GPU" or "Ascend"."""
-    return ms.get_context("device_target")
+    return _mindspore.device_target()
 
 
 def own_kernels() -> Device:
