@@ -46,6 +46,14 @@ class ByHand(nn.Module):
         return scores.masked_fill(~mask, float("-inf")).softmax(-1) @ x
 
 
+class Scaled(nn.Module):
+    """By a number on the host that PyTorch computes: its kernels for a GPU divide by it as they multiply."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = torch.sqrt(torch.tensor(x.shape[-1], dtype=torch.float) * 3)
+        return torch.tanh(x / scale) * torch.exp(scale - 3)
+
+
 class Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -303,6 +311,7 @@ MODULES: list[Any] = [
     (channels_last, [floats(2, 3, 8, 8)]),
     (Attention, [floats(2, 5, 16)]),
     (ByHand, [floats(2, 5, 16)]),
+    (Scaled, [floats(2, 5, 16)]),
     (Factors, [floats(2, 5)]),
     (Tied, [lambda: torch.randint(0, 11, (2, 7))]),
     (Writes, [floats(3, 6)]),

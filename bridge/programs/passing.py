@@ -49,6 +49,7 @@ class Passing:
             for number, tensor in self.tape.constants.items()
             if storage_of(self.tape.tensors[number]) not in written_constants
         }
+        self._device = self.tape.tensors[captured.inputs[0]].device.type if captured.inputs else "cpu"
         self._given: dict[Any, int] = {}
         for i, output in enumerate(forward.outputs):
             tensor = self.tape.tensors[output.registers[0]]
@@ -70,12 +71,25 @@ class Passing:
         """Pass a register of forward's, which has no marks."""
         tensor = self.tape.tensors[number]
         storage = storage_of(tensor)
+        self._know(number, (storage, tensor.dtype))
         if (storage, tensor.dtype) in self._constants:
             self._of_constants.setdefault(self._constants[storage, tensor.dtype], []).append(number)
         elif storage in self._inputs and self._input(storage).dtype == tensor.dtype:
             self._of_inputs.setdefault(self._inputs[storage], []).append(number)
         else:
             self._save(number, (storage, tensor.dtype))
+
+    def _know(self, number: int, key: Any) -> None:
+        """Have backward take a number on the host for a constant, if it is the same in each run. Forward would give it
+        on the GPU, where a kernel rounds otherwise: PyTorch's divides by a number on the host as it multiplies."""
+        tensor = self.tape.tensors[number]
+        if key in self._constants or tensor.dim() > 0 or tensor.device.type == self._device:
+            return
+        known = self.tape.known(number)
+        if known is not None:
+            constant = new_register(self.tape, tensor)
+            self.tape.constants[constant] = known
+            self._constants[key] = constant
 
     def _input(self, storage: int) -> torch.Tensor:
         return self.tape.tensors[self.forward.inputs[self._inputs[storage]]]

@@ -144,7 +144,11 @@ class Tape(TorchDispatchMode):
 
     def _data_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The data of a tensor that is the same in each call."""
-        known = self._values.of([self._registers[id(tensor)]])
+        return self.known(self._registers[id(tensor)])
+
+    def known(self, register: int) -> torch.Tensor | None:
+        """The data of a register that is the same in each call; None if it is not."""
+        known = self._values.of([register])
         return None if known is None else known[0].clone()
 
     def replacements(self) -> list[Replacement]:
