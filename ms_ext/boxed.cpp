@@ -115,10 +115,10 @@ c10::IValue Boxed::fill(at::ArrayRef<at::Tensor> inputs, c10::Device device) con
       return device;
     case Boxed::kTensor: {
       if (tensors[0] && tensors[0]->index >= 0 && !is_state && !is_written) {  // nearly always
-        return inputs[static_cast<size_t>(tensors[0]->index)];
+        return tensor(inputs);
       }
-      const auto tensor = fill_one(tensors[0], is_state || is_written, inputs);
-      return is_optional ? c10::IValue(tensor) : c10::IValue(tensor.value_or(at::Tensor()));
+      const auto filled = fill_one(tensors[0], is_state || is_written, inputs);
+      return is_optional ? c10::IValue(filled) : c10::IValue(filled.value_or(at::Tensor()));
     }
     case Boxed::kTensors: {
       c10::List<at::Tensor> list;

@@ -25,6 +25,9 @@ struct Boxed {
 
   // The argument as it stands on the stack, with `tensors` by their index. What the operator writes to is copied.
   c10::IValue fill(at::ArrayRef<at::Tensor> tensors, c10::Device device) const;
+
+  // Of `kTensor` with an index: that one.
+  const at::Tensor &tensor(at::ArrayRef<at::Tensor> of) const { return of[static_cast<size_t>(tensors[0]->index)]; }
 };
 
 // Whether the schema says that the operator writes to the argument, or returns one that it writes to.

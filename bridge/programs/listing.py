@@ -11,7 +11,8 @@ from bridge.programs.capture import Spec
 from bridge.programs.memory import is_whole, storage_of
 from bridge.programs.tape import Tape
 
-_CHECKS = {torch.ops.aten._assert_async.msg, torch.ops.aten._assert_async.default}
+# Of what a program takes for true: they give nothing.
+CHECKS = {torch.ops.aten._assert_async.msg, torch.ops.aten._assert_async.default}
 
 
 @dataclass
@@ -51,7 +52,7 @@ def live(listing: Listing) -> list[Call]:
     found = []
     for call in reversed(listing.calls):
         draws = torch.Tag.nondeterministic_seeded in call.op.tags
-        if call.written or draws or call.op in _CHECKS or not needed.isdisjoint(call.results):
+        if call.written or draws or call.op in CHECKS or not needed.isdisjoint(call.results):
             found.append(call)
             needed.update(call.operands)
     return found[::-1]
@@ -109,12 +110,20 @@ def origins(listing: Listing) -> dict[int, tuple[int, int]]:
     return found
 
 
-def last_uses(listing: Listing) -> list[list[int]]:
-    """For each call the registers that nobody uses after it."""
-    kept = {number for output in listing.outputs for number in output.registers}
+def last_uses(listing: Listing, constant: set[int]) -> list[list[int]]:
+    """For each call the registers that nobody uses after it. Calls at the positions in `constant` are made before all
+    others."""
+    given = {number for output in listing.outputs for number in output.registers}
+    by_others = [_uses(call) for i, call in enumerate(listing.calls) if i not in constant]
+    kept, kept_of_constant = set(given), given.union(*by_others)
     found: list[list[int]] = []
-    for call in reversed(listing.calls):
-        mine = dict.fromkeys([*call.operands, *(number for number in call.results if number is not None)])
-        found.append([number for number in mine if number not in kept])
-        kept.update(mine)
+    for i, call in reversed(list(enumerate(listing.calls))):
+        known = kept_of_constant if i in constant else kept
+        found.append([number for number in _uses(call) if number not in known])
+        known.update(_uses(call))
     return found[::-1]
+
+
+def _uses(call: Call) -> dict[int, None]:
+    """The registers that a call takes and gives, in order."""
+    return dict.fromkeys([*call.operands, *(number for number in call.results if number is not None)])

@@ -10,6 +10,7 @@ import torch
 from bridge.op import dtypes, schema
 from bridge.op.encoding import Slot, Wrapped, encode
 from bridge.programs.calls import DEFAULT, Call, Number, Refusal, Register
+from bridge.programs.constant_calls import constant_calls
 from bridge.programs.listing import Listing, last_uses, origins
 
 
@@ -36,11 +37,13 @@ class _Writer:
         parts.append(b"[%d;" % len(listing.constants))
         parts += map(_constant, listing.constants.values())
         parts.append(b"[%d;" % len(listing.calls))
+        constant = constant_calls(listing)
         donated: dict[int, list[tuple[int, int]]] = {}
         for position, (origin, result) in origins(listing).items():
-            donated.setdefault(origin, []).append((result, position))
-        for i, (call, last) in enumerate(zip(listing.calls, last_uses(listing), strict=True)):
-            parts.append(self._call(call, last, donated.get(i, [])).encode())
+            if origin not in constant:
+                donated.setdefault(origin, []).append((result, position))
+        for i, (call, last) in enumerate(zip(listing.calls, last_uses(listing, constant), strict=True)):
+            parts.append(self._call(call, i in constant, last, donated.get(i, [])).encode())
         parts.append(b"[%d;" % len(listing.outputs))
         for output in listing.outputs:
             layouts = "".join(map(self._layout, output.registers))
@@ -54,7 +57,7 @@ class _Writer:
         values = [self._numbers[number], list(tensor.shape), list(tensor.stride()), tensor.storage_offset()]
         return "".join(map(encode, values))
 
-    def _call(self, call: Call, last: list[int], donated: list[tuple[int, int]]) -> str:
+    def _call(self, call: Call, is_constant: bool, last: list[int], donated: list[tuple[int, int]]) -> str:
         given, values = "", ""
         for raw, value in zip(call.op._schema.arguments, call.arguments, strict=True):
             argument = schema.argument(raw)
@@ -72,7 +75,8 @@ class _Writer:
         results = [-1 if r is None or r in unused else self._numbers[r] for r in call.results]
         freed = [self._numbers[number] for number in last if number not in unused]
         places = [[result for result, _ in donated], [output for _, output in donated]]
-        return encode(call.name) + encode(given) + values + "".join(map(encode, [results, freed, *places]))
+        head = encode(call.name) + encode(is_constant) + encode(given)
+        return head + values + "".join(map(encode, [results, freed, *places]))
 
     def _argument(self, base: str, value: Any, call: Call) -> Any:
         if isinstance(value, (list, tuple)):

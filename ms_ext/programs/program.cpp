@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cstring>
@@ -57,10 +58,13 @@ Boxed take_argument(Arguments &args, const c10::Argument &argument, char given) 
   return boxed;
 }
 
-// Whether `tensor` has this layout.
-bool has_layout(const at::Tensor &tensor, const Layout &layout) {
-  return tensor.sizes() == at::IntArrayRef(layout.sizes) && tensor.strides() == at::IntArrayRef(layout.strides) &&
-         tensor.storage_offset() == layout.offset;
+Place take_place(Arguments &args) {
+  Place place;
+  const auto sizes = take<Ints>(args), strides = take<Ints>(args);
+  place.sizes.assign(sizes.begin(), sizes.end());
+  place.strides.assign(strides.begin(), strides.end());
+  args >> place.offset;
+  return place;
 }
 
 // All of a tensor's memory as one row of its elements.
@@ -85,16 +89,14 @@ std::shared_ptr<const Program> Program::load(const std::string &path) {
 
 Program::Program(Arguments args)
     : inputs_(static_cast<size_t>(take<int64_t>(args))), registers_(static_cast<size_t>(take<int64_t>(args))) {
-  for (size_t n = args.list_size(); n > 0; --n) constants_.emplace_back(args);
+  for (size_t n = args.list_size(); n > 0; --n) given_constants_.emplace_back(args);
   for (size_t n = args.list_size(); n > 0; --n) steps_.emplace_back(args);
   for (size_t n = args.list_size(); n > 0; --n) {
     Output output;
     args >> output.sizes >> output.is_memory;
     for (size_t layouts = args.list_size(); layouts > 0; --layouts) {
       const auto reg = static_cast<int>(take<int64_t>(args));
-      auto sizes = take<Ints>(args);
-      auto strides = take<Ints>(args);
-      output.layouts.push_back({reg, std::move(sizes), std::move(strides), take<int64_t>(args)});
+      output.layouts.push_back({reg, take_place(args)});
     }
     outputs_.push_back(std::move(output));
   }
@@ -147,19 +149,40 @@ Program::Constant::Constant(Arguments &args) {
   std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
 }
 
-at::Tensor Program::Constant::on(c10::Device device) const {
-  if (on_host || device.is_cpu()) return tensor;
-  const std::lock_guard<std::mutex> lock(mutex);
-  if (!moved.defined() || moved.device() != device) moved = tensor.to(device);
-  return moved;
+const Program::Constants &Program::constants_on(Call &c) const {
+  const std::lock_guard<std::mutex> lock(constants_mutex_);
+  const auto known = constants_.find(c.device());
+  return known != constants_.end() ? known->second : constants_.emplace(c.device(), make_constants(c)).first->second;
 }
 
-Program::Step::Step(Arguments &args) : op(find_operator(take<std::string>(args))) {
+Program::Constants Program::make_constants(Call &c) const {
+  Workspace space;
+  Registers &registers = space.registers;
+  registers.resize(registers_);
+  for (size_t i = 0; i < given_constants_.size(); ++i) {
+    const auto &[tensor, on_host] = given_constants_[i];
+    registers[inputs_ + i] = on_host ? tensor : tensor.to(c.device());
+  }
+  for (const Step &step : steps_) {
+    if (step.is_constant) run_step(step, space, c, /*is_recorded=*/false);
+  }
+  if (!c.device().is_cpu()) {  // launches on other streams take them
+    c10::impl::VirtualGuardImpl(c.device().type()).getStream(c.device()).synchronize();
+  }
+  Constants constants;
+  for (size_t i = inputs_; i < registers_; ++i) {
+    if (registers[i].defined()) constants.emplace_back(i, std::move(registers[i]));
+  }
+  return constants;
+}
+
+Program::Step::Step(Arguments &args) : op(find_operator(take<std::string>(args))), is_constant(take<bool>(args)) {
   const auto given = take<std::string>(args);
   const auto &schema = op.schema().arguments();
   TORCH_CHECK(given.size() == schema.size(), "PyTorch has changed the arguments of ", op.schema().name());
   for (size_t i = 0; i < schema.size(); ++i) arguments.push_back(take_argument(args, schema[i], given[i]));
   args >> results >> last >> donated >> outputs;
+  if (KnownViews::are_results_of(op.schema(), arguments)) views = std::make_unique<KnownViews>();
   const std::string &name = op.schema().name();
   is_check = name == "aten::_assert_async";
   if (name.find("_efficient_attention") == std::string::npos) return;
@@ -198,8 +221,9 @@ void Program::bring_to_host(const Step &step, torch::jit::Stack &stack) {
   if (step.is_check) stack[0] = stack[0].toTensor().cpu();  // a check that fails there would end the process
 }
 
-bool Program::run_step(const Step &step, Workspace &space, Call &c, bool is_recorded) const {
+void Program::make_call(const Step &step, Workspace &space, Call &c, bool is_recorded) {
   auto &[registers, results, stack] = space;
+  if (step.views != nullptr && step.views->make(step.arguments[0].tensor(registers), &results)) return;
   for (const Boxed &argument : step.arguments) stack.push_back(argument.fill(registers, c.device()));
   if (!is_recorded && !c.device().is_cpu()) bring_to_host(step, stack);
   if (step.donated.empty()) {
@@ -214,6 +238,12 @@ bool Program::run_step(const Step &step, Workspace &space, Call &c, bool is_reco
     for (const int64_t result : step.donated) given.push_back(results.at(static_cast<size_t>(result)));
     donation.end(given);
   }
+  if (step.views != nullptr) step.views->note(step.arguments[0].tensor(registers), results);
+}
+
+bool Program::run_step(const Step &step, Workspace &space, Call &c, bool is_recorded) {
+  make_call(step, space, c, is_recorded);
+  auto &[registers, results, stack] = space;
   TORCH_CHECK(results.size() == step.results.size(), step.op.schema().name(), " gave ", results.size(),
               " results, but ", step.results.size(), " when it was captured");
   bool stayed = true;
@@ -238,7 +268,7 @@ at::Tensor Program::memory_of(const Output &output, const Registers &registers, 
   bool as_captured = true;
   for (const Layout &layout : output.layouts) {
     const at::Tensor &tensor = registers[static_cast<size_t>(layout.reg)];
-    as_captured = as_captured && has_layout(tensor, layout) &&
+    as_captured = as_captured && layout.place.is_of(tensor) &&
                   tensor.is_alias_of(registers[static_cast<size_t>(output.layouts[0].reg)]);
   }
   const at::Tensor &first = registers[static_cast<size_t>(output.layouts[0].reg)];
@@ -246,7 +276,8 @@ at::Tensor Program::memory_of(const Output &output, const Registers &registers, 
   if (as_captured && whole) return row_of(first, like.numel());
   at::Tensor row = at::empty(like.sizes(), like.options());
   for (const Layout &layout : output.layouts) {
-    row.as_strided(layout.sizes, layout.strides, layout.offset).copy_(registers[static_cast<size_t>(layout.reg)]);
+    const Place &place = layout.place;
+    row.as_strided(place.sizes, place.strides, place.offset).copy_(registers[static_cast<size_t>(layout.reg)]);
   }
   return row;
 }
@@ -304,9 +335,10 @@ bool Program::run(size_t count, Call &c, bool is_recorded) const {
   Registers &registers = space.registers;
   registers.resize(registers_);
   for (size_t i = 0; i < inputs_; ++i) registers[i] = pool == nullptr ? c.inputs()[i] : pool->input(i, c.inputs()[i]);
-  for (size_t i = 0; i < constants_.size(); ++i) registers[inputs_ + i] = constants_[i].on(c.device());
+  for (const auto &[reg, tensor] : constants_on(c)) registers[reg] = tensor;
   bool stayed = true;
   for (size_t i = 0; i < steps_.size(); ++i) {
+    if (steps_[i].is_constant) continue;
     stayed = run_step(steps_[i], space, c, is_recorded) && stayed;
     if (freed == nullptr) continue;
     for (const size_t reg : (*freed)[i]) registers[reg].reset();

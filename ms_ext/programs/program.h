@@ -8,10 +8,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "boxed.h"
 #include "donation.h"
+#include "programs/known_views.h"
 #include "programs/pool.h"
 #include "shim.h"
 
@@ -20,8 +23,7 @@ namespace ms_ext {
 // A tensor's place in memory that is passed whole.
 struct Layout {
   int reg;
-  std::vector<int64_t> sizes, strides;
-  int64_t offset;
+  Place place;
 };
 
 class Program {
@@ -55,15 +57,19 @@ class Program {
   Shapes shapes() const;
 
  private:
+  using Registers = std::vector<at::Tensor>;
+
   // One ATen call. Registers hold the tensors.
   struct Step {
     explicit Step(Arguments &args);
     c10::OperatorHandle op;
+    bool is_constant = false;  // it is made once in a process: what it gives is the same in each launch
     std::vector<Boxed> arguments;
-    std::vector<int64_t> results;  // a register for each tensor; -1 if nobody uses it
-    std::vector<int64_t> last;     // the registers that no later step uses
-    std::vector<int64_t> donated;  // of the results that are to be allocated in an output's memory
-    std::vector<int64_t> outputs;  // these outputs
+    std::unique_ptr<KnownViews> views;  // null if its results are no views
+    std::vector<int64_t> results;       // a register for each tensor; -1 if nobody uses it
+    std::vector<int64_t> last;          // the registers that no later step uses
+    std::vector<int64_t> donated;       // of the results that are to be allocated in an output's memory
+    std::vector<int64_t> outputs;       // these outputs
     // Fused attention says on the host what it drew, and its gradient reads it there, but not while they are recorded.
     bool is_attention = false;
     std::vector<size_t> on_host;  // such arguments
@@ -78,7 +84,8 @@ class Program {
     std::vector<Layout> layouts;
   };
 
-  using Registers = std::vector<at::Tensor>;
+  // What the program has on a device besides its inputs: the registers that are the same in each launch.
+  using Constants = std::vector<std::pair<size_t, at::Tensor>>;
 
   // What a run needs; `results` and `stack` are empty between two steps.
   struct Workspace {
@@ -93,10 +100,13 @@ class Program {
   const Freed *freed_for(size_t results) const;
   Freed find_freed_for(size_t results) const;
   std::vector<bool> written() const;
+  const Constants &constants_on(Call &c) const;
+  Constants make_constants(Call &c) const;
   static void take_results(torch::jit::Stack &stack, Registers &results);
   static void bring_to_host(const Step &step, torch::jit::Stack &stack);
+  static void make_call(const Step &step, Workspace &space, Call &c, bool is_recorded);
   // Gives whether the call's results lie on the device.
-  bool run_step(const Step &step, Workspace &space, Call &c, bool is_recorded) const;
+  static bool run_step(const Step &step, Workspace &space, Call &c, bool is_recorded);
   static void give(const Pool &pool, size_t count, Registers &results, Call &c);
   static at::Tensor memory_of(const Output &output, const Registers &registers, const at::Tensor &like);
 
@@ -105,18 +115,17 @@ class Program {
   // The registers after the inputs.
   struct Constant {
     explicit Constant(Arguments &args);
-    at::Tensor on(c10::Device device) const;
     at::Tensor tensor;
     bool on_host;  // whatever the device is
-    mutable std::mutex mutex;
-    mutable at::Tensor moved;
   };
 
-  std::deque<Constant> constants_;
+  std::vector<Constant> given_constants_;
   std::deque<Step> steps_;
   std::vector<Output> outputs_;
   std::vector<bool> written_;  // inputs
   bool is_pytorchs_ = false;
+  mutable std::mutex constants_mutex_;
+  mutable std::unordered_map<c10::Device, Constants> constants_;
   mutable std::mutex freed_mutex_;
   mutable std::map<size_t, Freed> freed_;  // by the number of results
 };
