@@ -57,6 +57,10 @@ Pool::~Pool() { pool = outer_; }
 
 const Pool *Pool::current() { return pool; }
 
+OutsidePool::OutsidePool() : left_(std::exchange(pool, nullptr)) {}
+
+OutsidePool::~OutsidePool() { pool = left_; }
+
 c10::DataPtr Pool::allocate(size_t size) const {
   if (size < kSmallestInPool) return {};
   void *const data = memory_.allocate(size);

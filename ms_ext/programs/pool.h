@@ -40,4 +40,16 @@ class Pool {
   const Pool *const outer_;
 };
 
+// While it lives, nothing that this thread makes lies in the pool: what lasts as long as the process.
+class OutsidePool {
+ public:
+  OutsidePool();
+  ~OutsidePool();
+  OutsidePool(const OutsidePool &) = delete;
+  OutsidePool &operator=(const OutsidePool &) = delete;
+
+ private:
+  const Pool *const left_;
+};
+
 }  // namespace ms_ext

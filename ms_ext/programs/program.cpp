@@ -156,6 +156,7 @@ const Program::Constants &Program::constants_on(Call &c) const {
 }
 
 Program::Constants Program::make_constants(Call &c) const {
+  const OutsidePool outside;
   Workspace space;
   Registers &registers = space.registers;
   registers.resize(registers_);
