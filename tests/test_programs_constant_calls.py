@@ -71,9 +71,22 @@ def parts_are_views(x: torch.Tensor) -> torch.Tensor:
     return x * first - second
 
 
+def is_selected(x: torch.Tensor) -> torch.Tensor:
+    """Its masks are constants, so that the shapes are known."""
+    shown = torch.arange(SIZE, device=x.device) > 2
+    rows = torch.ones(SIZE, len(x), dtype=torch.bool, device=x.device).triu()
+    return x * x[:, shown].mean() + x.t().masked_select(rows).var() + x.t()[rows].sum()
+
+
+def asks_a_column(x: torch.Tensor) -> torch.Tensor:
+    """The number is in a view, whose strides are no contiguous tensor's."""
+    table = torch.arange(float(x.numel()), device=x.device).view_as(x)
+    return x * table[1:2, 3].item() + x[table.t().nonzero().t()[1]].sum(0)
+
+
 FUNCTIONS = [
     turned, mask_is_written, view_is_written, read_before_it_is_written, written_by_constants, draws, is_a_constant,
-    parts_are_views,
+    parts_are_views, is_selected, asks_a_column,
 ]  # fmt: skip
 
 

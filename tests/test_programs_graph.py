@@ -465,6 +465,16 @@ class CountsInput(nn.Module):
         return x[x > 0]
 
 
+class CountsTransposed(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.t().masked_select(x.t() > 0)
+
+
+class AsksColumn(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * x[:1, 0].item()
+
+
 class WritesInput(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.relu_()
@@ -561,6 +571,8 @@ REFUSALS = [
     (LoopsOnData, ["asks for a value that depends on data", "while (x < 9).any():"]),
     (AsksInput, ["asks for a value that depends on data", "if x.sum() > 0:"]),
     (CountsInput, ["asks for a shape that depends on data", "return x[x > 0]"]),
+    (CountsTransposed, ["asks for a shape that depends on data", "x.t().masked_select(x.t() > 0)"]),
+    (AsksColumn, ["asks for a value that depends on data", "return x * x[:1, 0].item()"]),
     (ReadsByNumPy, ["Tensor.numpy asks for a value that depends on data", "np.sort(x.detach().numpy())"]),
     (Prints, ["Tensor.__repr__ asks for a value that depends on data", "print(self.scale)"]),
     (Chooses, ["torch's cond is no single operator", "return torch.cond("]),

@@ -77,7 +77,14 @@ class Negative(Conjugate):
         return self.layer(x) @ self.weight.conj().imag.t() + self.layer(x) @ self.table.imag.t()
 
 
-MODULES = [Transposed, Halves, Expanded, Conjugate, Negative]
+class AsksNegative(Conjugate):
+    """Takes a number out of one."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) @ self.weight.abs().t() * self.table.imag[1, 2].item()
+
+
+MODULES = [Transposed, Halves, Expanded, Conjugate, Negative, AsksNegative]
 
 
 def gradients(module: nn.Module, x: np.ndarray) -> Any:

@@ -32,13 +32,20 @@ from bridge.programs.memory import layout, storage_of
 from bridge.programs.replaced import Replacement
 from bridge.programs.run_time_momentum import RunTimeMomentum
 from bridge.programs.values import Values
-from bridge.programs.wrong_on_meta import is_wrong_on_meta, refuse_out_of_range, results_on_data, with_strides_of_view
+from bridge.programs.wrong_on_meta import (
+    is_wrong_on_meta,
+    masks,
+    refuse_out_of_range,
+    results_on_data,
+    with_strides_of_view,
+)
 
 # They write to these arguments when they run in training mode, although their schemas do not say so.
 _HIDDEN_WRITES = ("running_mean", "running_var")
 _TRAINING = ("training", "train", "use_input_stats")
 
 _FRESH = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
+_MASK_DTYPES = (torch.bool, torch.uint8)
 # cuDNN's RNN asks so whether its weights lie in one piece of memory. MindSpore's do not.
 _WHOLE_STORAGE = torch.ops.aten.set_.source_Storage
 # A call of at most so many elements is made to learn what is wrong with it.
@@ -196,20 +203,23 @@ class Tape(TorchDispatchMode):
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
         refuse_out_of_range(func, fake_args, fake_kwargs)
         try:
-            if is_wrong_on_meta(func, fake_args):
-                results = self._results_on_zeros(func, fake_args, fake_kwargs)
-            elif func is ctc_loss.FORWARD:
+            if func is ctc_loss.FORWARD:
                 results = ctc_loss.results(fake_args[0])
+            elif is_wrong_on_meta(func, fake_args, fake_kwargs):
+                results = self._results_on_zeros(func, arguments, fake_args, fake_kwargs)
             elif func is _WHOLE_STORAGE:
                 return self._row(*fake_args)
             else:
                 results = with_strides_of_view(func, fake_args, func(*fake_args, **fake_kwargs))
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            return self._value(func, arguments, args, kwargs, error)
+            if self._is_known(arguments) or not self._known_masks(func, arguments):
+                return self._value(func, arguments, args, kwargs, error)
+            results = self._results_on_zeros(func, arguments, fake_args, fake_kwargs)
         except Exception:
             if sum(tensor.numel() for tensor in tree_leaves(fake_args) if isinstance(tensor, torch.Tensor)) >= _SMALL:
                 raise
-            results = self._results_on_zeros(func, fake_args, fake_kwargs)  # or its error, in the kernel's words
+            # Or its error, in the kernel's words.
+            results = self._results_on_zeros(func, arguments, fake_args, fake_kwargs)
         _refuse_layouts(func, results)
         if func in _FRESH:
             self.fresh.update(register.number for register in registers(arguments))
@@ -273,12 +283,24 @@ class Tape(TorchDispatchMode):
             found.append(boxed(kwargs.get(argument.name, given)))
         return found
 
-    def _results_on_zeros(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _is_known(self, arguments: list[Any]) -> bool:
+        """Whether a call follows from constants only."""
+        return self._values.of([register.number for register in registers(arguments)]) is not None
+
+    def _known_masks(self, func: Any, arguments: list[Any]) -> dict[int, torch.Tensor]:
+        """The data of masks that follow from constants only, by the ids of the tensors."""
+        indices = [register.number for register in registers(masks(func, arguments))]
+        numbers = [number for number in indices if self.tensors[number].dtype in _MASK_DTYPES]
+        known = self._values.of(numbers) if numbers else None
+        return {} if known is None else {id(self.tensors[n]): data for n, data in zip(numbers, known, strict=True)}
+
+    def _results_on_zeros(self, func: Any, arguments: list[Any], args: Any, kwargs: Any) -> Any:
         """What the kernel gives, without its data."""
+        known = self._known_masks(func, arguments)
 
         # Grad mode is what it is when a program runs.
         with no_modes(), torch.enable_grad(), draws_nothing(), direct.in_pool():
-            results = results_on_data(func, args, kwargs)
+            results = results_on_data(func, args, kwargs, known)
         return tree_map_only(torch.Tensor, lambda result: self.fake_mode.from_tensor(result), results)
 
     def _value(self, func: Any, arguments: list[Any], args: Any, kwargs: Any, error: Exception) -> Any:

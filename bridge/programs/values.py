@@ -23,7 +23,7 @@ class Values:
         with no_modes(), torch.no_grad():
             for number, tensor in self._constants.items():
                 if number not in self._known:
-                    self._known[number] = tensor.detach().clone()
+                    self._known[number] = _copied(tensor.detach())
             for call in self._calls[self._next :]:
                 self._run(call)
         self._next = len(self._calls)
@@ -65,6 +65,15 @@ class Values:
         storage = storage_of(self._tensors[written])
         for number in [n for n in self._known if storage_of(self._tensors[n]) == storage]:
             del self._known[number]
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy that is conjugate or negative as the tensor is: calls below autograd know of that."""
+    if tensor.is_conj():
+        return torch._conj(_copied(torch._conj(tensor)))
+    if tensor.is_neg():
+        return torch._neg_view(_copied(torch._neg_view(tensor)))
+    return tensor.clone()
 
 
 def _is_symbolic(value: Any) -> bool:

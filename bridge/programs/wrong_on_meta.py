@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,14 +21,29 @@ _SIZES = {
 _STATISTICS = {
     "aten::native_layer_norm", "aten::native_group_norm", "aten::native_batch_norm", "aten::_native_batch_norm_legit",
 }  # fmt: skip
+# Of calls that may ask for data, as index.Tensor does of a mask.
+_ASK_FOR_DATA = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+# The second argument's data alone decides how many elements they take.
+_MASKED = {
+    torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.masked_select.default,
+}  # fmt: skip
 
 
-def is_wrong_on_meta(func: Any, args: Sequence[Any]) -> bool:
-    """Whether a call has to be made to learn the form of its results."""
+def masks(func: Any, arguments: Sequence[Any]) -> Any:
+    """The argument whose data decides how many elements a call takes, where no other argument's does."""
+    return arguments[1] if func in _MASKED else None
+
+
+def is_wrong_on_meta(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether a call has to be made to learn the form of its results. Raises PyTorch's error if only data can tell."""
     name = func._schema.name
     if name in _STATISTICS and len({value.dtype for value in args if isinstance(value, torch.Tensor)}) > 1:
         return True
-    return name in _SIZES or _is_free_in_strides(func, args)
+    if name not in _SIZES and not _is_free_in_strides(func, args):
+        return False
+    if not _ASK_FOR_DATA.isdisjoint(func.tags):
+        func(*args, **kwargs)
+    return True
 
 
 def refuse_out_of_range(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -68,11 +83,15 @@ def with_strides_of_view(func: Any, args: Sequence[Any], view: Any) -> Any:
     return view if view.stride() == strides else tensor.as_strided(view.shape, strides, view.storage_offset())
 
 
-def results_on_data(func: Any, args: Any, kwargs: Any) -> Any:
-    """What the kernel gives for zeros, or for regular data where zeros are an error. Raises the error of zeros."""
+def results_on_data(func: Any, args: Any, kwargs: Any, known: Mapping[int, torch.Tensor]) -> Any:
+    """What the kernel gives for zeros, or for regular data where zeros are an error. Raises the error of zeros. Tensors
+    whose ids are known have their own data."""
 
     def results(like: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-        given = tree_map_only(torch.Tensor, like, (args, kwargs))
+        def filled(tensor: torch.Tensor) -> torch.Tensor:
+            return known[id(tensor)] if id(tensor) in known else like(tensor)
+
+        given = tree_map_only(torch.Tensor, filled, (args, kwargs))
         return func(*given[0], **given[1])
 
     try:
