@@ -84,7 +84,8 @@ class GraphProgram:
         kind = torch.device(device).type
         with self.autocast():
             precision = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-        key = store.key(self.function, self.state.tensors, (specs, arguments.form, precision, shapes_of), device)
+        called = self.function, arguments.known
+        key = store.key(called, self.state.tensors, (specs, precision, shapes_of), device)
         return store.plan(key, lambda: self._captured_alike(arguments, specs, device, shapes_of))
 
     def _captured_alike(self, *inputs: Any) -> tuple[plan.Plan, plan.Origin]:
