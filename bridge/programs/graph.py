@@ -53,7 +53,7 @@ class GraphProgram:
 
     def plan_in_graph(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The expression of a call (bridge/primitive/graph_calls.py)."""
-        self.state.follow_parts()
+        self.state.follow_requires_grad()
         for module in self.state.modules:
             refuse_hooks(module)
         for parameter, tensor in zip(self.state.parameters.values(), self.state.tensors, strict=True):

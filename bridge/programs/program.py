@@ -142,9 +142,8 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
             _mindspore.wait()  # for copies on MindSpore's stream: whoever reads or writes now is on PyTorch's
 
     def follow_requires_grad(self) -> None:
-        """Have what was frozen in one framework since the last call be frozen in the other."""
-        self.state.follow_parts()
-        self._calls.follow_requires_grad()
+        """See State."""
+        self.state.follow_requires_grad()
 
     def _autocast(self) -> Any:
         """What runs the module in the dtype that MindSpore asks for."""

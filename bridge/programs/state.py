@@ -105,6 +105,11 @@ class State:
                 _pair(parameter, tensor)
         self._look_at_parts()
 
+    def follow_requires_grad(self) -> None:
+        """Have what was frozen in one framework since the last call be frozen in the other."""
+        self.follow_parts()
+        self._calls.follow_requires_grad()
+
     def _refuse_other_parts(self, tensors: Sequence[torch.Tensor]) -> None:
         """Raise an error unless these are the tensors for MindSpore's Parameters, and all that the modules have."""
         again = "since bridge.cell was called: call it again after such a change, and make the optimizer after that"
