@@ -119,6 +119,16 @@ def test_a_function_may_see_parameters_and_call_others(context_mode: str) -> Non
     assert gradient[0].asnumpy().tolist() == [9, 12]
 
 
+def test_a_function_may_see_itself_and_have_tensors_for_defaults(context_mode: str) -> None:
+    factor, term = numbers(2), numbers(2) + 1
+
+    def power(x, times, by=factor, *, plus=term):  # type: ignore[no-untyped-def]
+        return x if times == 0 else power(aten.mul(x, by) + plus, times - 1)
+
+    x = numbers(3, 2)
+    assert equal(bridge.fuse(lambda x: power(x, 2))(x), power(power(x, 1), 1))
+
+
 class WithModule(nn.Cell):
     def __init__(self) -> None:
         super().__init__()

@@ -129,6 +129,21 @@ def test_groups_and_mindspores_own_parameters(jit: bool) -> None:
     Compared("AdamW", cells_of_mindspores, groups, jit).run()
 
 
+def test_graphs_of_several_shapes_share_an_optimizer() -> None:
+    pair = Compared("AdamW")
+
+    def step(gradients, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        pair.own(gradients)
+        return x
+
+    compiled = ms.jit(step)
+    sizes = iter([4, 3, 4, 3])
+    pair._apply = lambda gradients: compiled(gradients, ms.Tensor(data(next(sizes), 2)))
+    for _ in range(4):
+        pair.step()
+    pair.check()
+
+
 @pytest.mark.parametrize("jit", [False, True])
 def test_what_is_frozen_is_not_trained(jit: bool) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)).to(torch_device())
@@ -145,8 +160,9 @@ def test_what_is_frozen_is_not_trained(jit: bool) -> None:
         return gradients[0]
 
     take = ms.jit(step) if jit else step
-    for is_frozen in (False, True, False):  # of the second layer, while it trains
-        net[1].bias.requires_grad = not is_frozen
+    bias, of_pytorch = net[1].bias, net[1].module.bias
+    for is_frozen, one in ((False, bias), (True, bias), (False, bias), (True, of_pytorch)):  # while it trains
+        one.requires_grad = not is_frozen
         module[1].bias.requires_grad = not is_frozen
         take(tuple(map(ms.Tensor, gradients)))
         for parameter, gradient in zip(module.parameters(), gradients, strict=True):
@@ -333,6 +349,14 @@ def sgd(**options: Any) -> Any:
     return optim.SGD(tnn.Linear(2, 2).trainable_params(), **options)
 
 
+def compiled(optimizer: Any) -> Any:
+    @ms.jit
+    def step(gradients):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return optimizer(gradients)
+
+    return step
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
@@ -346,11 +370,19 @@ def sgd(**options: Any) -> Any:
         (lambda: sgd(differentiable=True), ValueError, "leave differentiable out"),
         (lambda: sgd().zero_grad(), RuntimeError, "leave zero_grad out"),
         (lambda: sgd().step(), TypeError, "call the optimizer with the gradients"),
+        (lambda: sgd()((ms.Tensor(1.0), (ms.Tensor(1.0),))), TypeError, "SGD takes .* and one is of type tuple"),
+        (lambda: sgd()({"weight": ms.Tensor(1.0)}), TypeError, "and one is of type dict"),
+        (lambda: compiled(sgd())((data(2, 2), data(2))), TypeError, "and one is of type ndarray"),
         (lambda: sgd()((ms.Tensor(1.0),)), ValueError, "SGD has 2 parameters, and was given 1 gradients"),
         (
             lambda: sgd()((ms.Tensor(1.0), ms.Tensor(1.0))),
             RuntimeError,
             "gradient of size|assigned grad has data of a different size",
+        ),
+        (
+            lambda: compiled(sgd())((ms.Tensor(data(2, 2)), ms.Tensor(data(3)))),
+            RuntimeError,
+            r"(gradient of size|assigned grad has data of a different size)(.|\n)*In file .*test_optim",
         ),
         (lambda: optim.lr_scheduler.StepLR(torch.optim.SGD([torch.zeros(1)]), 2), TypeError, "of bridge.optim"),
         (lambda: optim.SparseAdam, AttributeError, "use Adam"),

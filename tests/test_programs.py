@@ -290,6 +290,23 @@ def test_frozen_parameters_in_both_frameworks() -> None:
     assert both.cell.parameters_dict()["0.weight"].requires_grad
 
 
+def test_a_graph_sees_what_pytorch_has_set_free() -> None:
+    module = torch.nn.Linear(4, 3)
+    module.weight.requires_grad_(False)
+    cell = bridge.cell(module)
+    module.weight.requires_grad_(True)
+    gradient = ms.jit(ms.grad(cell, None, [cell.weight]))(ms.Tensor(data(2, 4)))
+    assert np.array_equal(gradient[0].asnumpy(), np.broadcast_to(data(2, 4).sum(0), (3, 4)))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("train", "MindSpore's name is set_train"), ("in_features", "its `module` does")]
+)
+def test_names_of_pytorchs_are_said_to_be_elsewhere(name: str, words: str) -> None:
+    with pytest.raises(AttributeError, match=f"ModuleCell has no {name}: {words}"):
+        getattr(bridge.cell(torch.nn.Linear(2, 2)), name)
+
+
 def test_what_is_frozen_in_pytorch_is_not_listed_as_trainable() -> None:
     module = mlp()
     cell = bridge.cell(module)

@@ -645,6 +645,31 @@ def test_other_settings_are_another_program() -> None:
         assert as_cell(nn.LeakyReLU(slope))(x).asnumpy().max() == -slope
 
 
+class Shift:
+    def __init__(self, by: float) -> None:
+        self.by = by
+
+    def __repr__(self) -> str:
+        return "a shift"
+
+
+class Shifts(nn.Module):
+    def forward(self, x: torch.Tensor, shift: Shift, table: np.ndarray) -> torch.Tensor:
+        return x + shift.by + float(table[1000])
+
+
+def test_other_arguments_that_print_alike_are_another_program() -> None:
+    cell, table = as_cell(Shifts()), np.zeros(2000)
+    x = ms.Tensor(np.zeros(2, np.float32))
+    for shift, entry in ((1.0, 0), (2.0, 0), (2.0, 3)):
+        table[1000] = entry
+
+        def shifted(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return cell(x, Shift(shift), table)  # noqa: B023
+
+        assert ms.jit(shifted)(x).asnumpy().tolist() == [shift + entry] * 2
+
+
 class Checks(torch.nn.Module):
     """Raises an error for some data, and asserts something of others."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import mindspore as ms
@@ -93,7 +94,25 @@ class Exchanged(Layers):
         return y + self.first(x).cos()
 
 
-@pytest.mark.parametrize("make", [Written, Scaled, Masked, Binary, Assigned, Exchanged])
+def halve(parameters: Iterator[nn.Parameter]) -> None:
+    for parameter in parameters:
+        parameter.data = parameter.data * 0.5
+
+
+class Elsewhere(Layers):
+    """A function outside assigns, and a decorated method, as the encoder of keys in MoCo has it."""
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        self.mean.data = self.mean * 0.9 + 0.1 * self.second.bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        halve(self.first.parameters())
+        self.follow()
+        return super().forward(x) * self.mean
+
+
+@pytest.mark.parametrize("make", [Written, Scaled, Masked, Binary, Assigned, Exchanged, Elsewhere])
 def test_steps_are_pytorchs(make: Any, context_mode: str) -> None:
     """Results, gradients and state of three steps, and the state that the module has."""
     torch.manual_seed(0)

@@ -127,6 +127,17 @@ def test_it_keeps_the_name_and_the_arguments() -> None:
     assert same(differentiated(x, y=y), differentiated(x, y))
 
 
+def test_two_cells_have_parameters_of_one_name() -> None:
+    first, second = (bridge.cell(torch.nn.Linear(4, 4)) for _ in range(2))
+
+    def loss(x: ms.Tensor) -> ms.Tensor:
+        return aten.sum(second(first(x)))
+
+    x = ms.Tensor(data(2, 4))
+    found = bridge.value_and_grad(loss, None, first.get_parameters())(x)
+    assert same(found, ms.value_and_grad(loss, None, first.trainable_params())(x))
+
+
 def test_weights_are_what_mindspore_has_now() -> None:
     x, y = ms.Tensor(data(3, 4)), ms.Tensor(data(2))
     differentiated = bridge.value_and_grad(two_results, None, WEIGHT)
@@ -197,6 +208,8 @@ def test_what_is_wrong_is_said() -> None:
         bridge.value_and_grad(two_results, 1)(x, 3)
     with pytest.raises(RuntimeError, match=r"this is one of MindSpore's: .*ops\.sin"):
         bridge.value_and_grad(lambda x: ops.sin(x))(x)
+    with pytest.raises(TypeError, match="the function gives no Tensor, but a float"):
+        bridge.value_and_grad(lambda x: float(aten.sum(x)))(x)
     with pytest.raises(RuntimeError, match="The size of tensor a"):
         bridge.value_and_grad(two_results)(ms.Tensor(data(3, 3)), x)
     assert same(bridge.value_and_grad(two_results)(x, x), ms.value_and_grad(two_results)(x, x))

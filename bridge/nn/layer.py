@@ -64,7 +64,7 @@ class Layer(ModuleCell, Module):
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return super().__getattr__(name)
+            return Module.__getattr__(self, name)  # whose words are for layers; ModuleCell's are not
         except AttributeError:
             if name.startswith("_") or "program" not in self.__dict__:
                 raise

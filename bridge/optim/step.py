@@ -23,6 +23,7 @@ from bridge.primitive import direct
 from bridge.primitive.graph_calls import GraphTensor, graph_call
 from bridge.primitive.kernel import one_at_a_time
 from bridge.primitive.tensors import float_at, torch_view, view_at
+from bridge.programs import tree
 from bridge.programs.sharing import Sharing
 
 
@@ -49,10 +50,11 @@ class Step(_mindspore.CompiledAsMethod):
         self.set_rates = set_rates
         self._repeated = RepeatedStep(optimizer, sharing.tensors)
         self._infos = [parameter.param_info for parameter in sharing.parameters]  # which have `requires_grad`
+        self._launched: list[_Launched] = []  # one for each graph, which has only its number
 
     def __call__(self, gradients: Any, rates: Sequence[ms.Tensor]) -> bool:
         gradients = _as_list(gradients)
-        self._check(len(gradients))
+        self._check(gradients)
         given = [gradient for gradient in gradients if gradient is not None]
         self.set_rates([_number(rate) for rate in rates], _number)
 
@@ -83,11 +85,31 @@ class Step(_mindspore.CompiledAsMethod):
             self._forget()
         return losses[0]
 
-    def _check(self, gradients: int) -> None:
-        if gradients != len(self.sharing.tensors):
+    def _check(self, gradients: Sequence[Any]) -> None:
+        if not tree.TENSORS.issuperset(map(type, gradients)):  # the usual ones
+            for gradient in gradients:
+                if gradient is not None and not isinstance(gradient, (ms.Tensor, GraphTensor)):
+                    raise TypeError(
+                        f"{self.name} takes a tuple or list of MindSpore's tensors for gradients, and one is of type "
+                        f"{type(gradient).__name__}"
+                    )
+        if len(gradients) != len(self.sharing.tensors):
             raise ValueError(
-                f"{self.name} has {len(self.sharing.tensors)} parameters, and was given {gradients} gradients"
+                f"{self.name} has {len(self.sharing.tensors)} parameters, and was given {len(gradients)} gradients"
             )
+
+    def _refuse_unlike(self, gradients: Sequence[GraphTensor | None]) -> None:
+        """Raise PyTorch's error if a gradient of a graph has not its parameter's shape or dtype."""
+        given = [
+            None
+            if gradient is None or min(gradient.shape, default=0) < 0  # only the run tells
+            else torch.empty((), dtype=dtypes.to_torch(gradient.dtype), device=parameter.device).expand(gradient.shape)
+            for parameter, gradient in zip(self.sharing.tensors, gradients, strict=True)
+        ]
+        try:
+            self._set(self._trained(given))
+        finally:
+            self._forget()
 
     def _trained(self, gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """The gradients without those of frozen Parameters, which MindSpore gives too."""
@@ -121,9 +143,10 @@ class Step(_mindspore.CompiledAsMethod):
 
     def _plan_in_graph(self, gradients: Any, rates: list[GraphTensor], parameters: list[GraphTensor]) -> Any:
         gradients = _as_list(gradients)
-        self._check(len(gradients))
+        self._check(gradients)
+        self._refuse_unlike(gradients)
         launched = _Launched(self, len(rates))
-        self._launched = launched  # which lasts as long as this
+        self._launched.append(launched)
         call, launched.order = host_call(self.name, launched, [*rates, *gradients, *parameters], devices.own_kernels())
         launched.specs = [
             (tuple(tensor.shape), dtypes.to_torch(tensor.dtype)) for tensor in (*rates, *gradients, *parameters)
@@ -144,6 +167,7 @@ class _Launched:
 
     def launch(self, addresses: Sequence[int | None]) -> None:
         """Take a step with the gradients, rates and parameters at these addresses."""
+        self.step.sharing.follow_requires_grad()
         tensors = self._tensors(addresses)
         gradients_end = self.rates + len(self.step.sharing.tensors)
         self.step.set_rates([float(rate) for rate in tensors[: self.rates]], _number_in_launch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -44,6 +44,8 @@ class _Differentiated:
         with torch.enable_grad():
             value = self.function(*given, **kwargs)
         found = tree.results(value, lambda leaf: leaf)
+        if not found.tensors:
+            raise TypeError(f"bridge.value_and_grad: the function gives no Tensor, but a {type(value).__name__}")
         weights = [self.weights] if isinstance(self.weights, torch.Tensor) else self.weights or []
         asked = [*(given[position] for position in self.positions), *weights]
         gradients = _gradients(found.tensors[:1] if self.has_aux else found.tensors, asked)
@@ -85,7 +87,7 @@ def _gradients(results: Sequence[torch.Tensor], asked: Sequence[torch.Tensor]) -
 def value_and_grad(
     fn: Callable[..., Any],
     grad_position: int | tuple[int, ...] | None = 0,
-    weights: ms.Parameter | Sequence[ms.Parameter] | None = None,
+    weights: ms.Parameter | Iterable[ms.Parameter] | None = None,
     has_aux: bool = False,
 ) -> Callable[..., Any]:
     """Make a function that gives the value of own code that calls the bridge, and its gradients.
@@ -113,7 +115,8 @@ def value_and_grad(
         the weights, or a tuple of both. It has no gradient itself.
 
     Raises:
-        TypeError: `fn` is neither. When it is called: an argument of `grad_position` is not a Tensor.
+        TypeError: `fn` is neither. When it is called: an argument of `grad_position` is not a Tensor, or the function
+            gives none.
         ValueError: neither arguments nor weights are asked for. When it is called: there are fewer arguments.
         RuntimeError: see `fuse`. When it is called: its own gradient is asked for.
     """
@@ -124,7 +127,7 @@ def value_and_grad(
         raise ValueError("bridge.value_and_grad: grad_position and weights cannot both be None")
     positions = (grad_position,) if isinstance(grad_position, int) else grad_position or ()
     fused = Fused(fn, "bridge.value_and_grad")
-    asked = fused.twins.of(list(weights) if isinstance(weights, (list, tuple)) else weights)
+    asked = fused.twins.of(weights if weights is None or isinstance(weights, ms.Parameter) else list(weights))
     function = _Differentiated(fused, positions, asked, has_aux)
     name = getattr(fn, "__name__", type(fn).__name__)
     twins = fused.twins

@@ -53,7 +53,7 @@ class GraphProgram:
 
     def plan_in_graph(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The expression of a call (bridge/primitive/graph_calls.py)."""
-        self.state.follow_parts()
+        self.state.follow_requires_grad()
         for module in self.state.modules:
             refuse_hooks(module)
         for parameter, tensor in zip(self.state.parameters.values(), self.state.tensors, strict=True):
@@ -84,7 +84,8 @@ class GraphProgram:
         kind = torch.device(device).type
         with self.autocast():
             precision = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-        key = store.key(self.function, self.state.tensors, (specs, arguments.form, precision, shapes_of), device)
+        called = self.function, arguments.known
+        key = store.key(called, self.state.tensors, (specs, precision, shapes_of), device)
         return store.plan(key, lambda: self._captured_alike(arguments, specs, device, shapes_of))
 
     def _captured_alike(self, *inputs: Any) -> tuple[plan.Plan, plan.Origin]:

@@ -21,12 +21,16 @@ def spec_of(tensor: GraphTensor, requires_grad: bool) -> Spec:
 
 
 class Arguments:
-    """The arguments of a call in a graph, which holds its tensors apart."""
+    """The arguments of a call in a graph, which holds its tensors apart.
+
+    Attributes:
+        tensors: the graph's.
+        known: positional and keyword arguments, with places for these tensors.
+    """
 
     def __init__(self, args: list[Any], kwargs: dict[str, Any]) -> None:
         self.tensors: list[GraphTensor] = []
-        self._known = self._described(args), self._described(kwargs)
-        self.form = repr(self._known)
+        self.known = self._described(args), self._described(kwargs)
 
     def _described(self, value: Any) -> Any:
         if isinstance(value, GraphTensor):
@@ -66,7 +70,7 @@ class Arguments:
                 return {key: filled(item) for key, item in value.items()}
             return value
 
-        args, kwargs = self._known
+        args, kwargs = self.known
         return tuple(filled(item) for item in args), {key: filled(item) for key, item in kwargs.items()}
 
 
@@ -75,6 +79,3 @@ class _Place:
 
     def __init__(self, number: int) -> None:
         self.number = number
-
-    def __repr__(self) -> str:
-        return f"tensor {self.number}"

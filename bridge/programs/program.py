@@ -70,7 +70,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         if any(sets_attribute(module, leaves.NAME) for module in self._modules):
             self._replacements.append(leaves.REPLACEMENT)
         self._differentiates = any(map(differentiates, self._modules))
-        self.weights = ms.ParameterTuple(list(self.state.parameters.values()))
+        self.weights = tuple(self.state.parameters.values())  # two may have one name, as those of two Cells have
         self.graph = GraphProgram(function, self.name, self.state, self._autocast, is_differentiable)
         if self._gpu >= 0:  # a graph goes on with the memory that its Parameters have when it is compiled
             self.follow()
@@ -142,9 +142,8 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
             _mindspore.wait()  # for copies on MindSpore's stream: whoever reads or writes now is on PyTorch's
 
     def follow_requires_grad(self) -> None:
-        """Have what was frozen in one framework since the last call be frozen in the other."""
-        self.state.follow_parts()
-        self._calls.follow_requires_grad()
+        """See State."""
+        self.state.follow_requires_grad()
 
     def _autocast(self) -> Any:
         """What runs the module in the dtype that MindSpore asks for."""

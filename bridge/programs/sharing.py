@@ -41,6 +41,10 @@ class Sharing:
         with one_at_a_time:
             self._calls(called, tensors, self._gpu, False)
 
+    def follow_requires_grad(self) -> None:
+        """Have what was frozen in one framework be frozen in the other, as `run` does."""
+        self._calls.follow_requires_grad()
+
     @functools.cached_property
     def _gpu(self) -> int:
         """The GPU that MindSpore's tensors are on; -1 if it has none."""

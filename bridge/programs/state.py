@@ -14,9 +14,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from bridge import _mindspore
 from bridge.op import dtypes
 from bridge.primitive.tensors import torch_view
-from bridge.programs import assigned_data
 from bridge.programs.calls import Refusal
-from bridge.programs.module_code import sets_attribute
 
 # A tensor that several programs have is one Parameter, and a Parameter that they have is one tensor, which it keeps.
 _parameters = WeakIdKeyDictionary()
@@ -56,7 +54,7 @@ class State:
         parameters: MindSpore's Parameters by name.
         tensors: PyTorch's tensors, in the same order.
         modules: those that the function runs.
-        may_change: whether the modules may put other tensors in the place of some, or assign other data to them.
+        may_change: whether the modules may put other tensors in the place of some.
     """
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], modules: Sequence[torch.nn.Module], calls: Any) -> None:
@@ -83,8 +81,7 @@ class State:
             for name, parameter in part._parameters.items()
             if parameter is not None
         ]
-        self._assigns_data = any(sets_attribute(part, assigned_data.NAME) for part in parts)
-        self.may_change = bool(self._buffers) or self._assigns_data
+        self.may_change = bool(self._buffers)
         self._look_at_parts()
 
     def follow_parts(self) -> None:
@@ -108,6 +105,11 @@ class State:
                 _pair(parameter, tensor)
         self._look_at_parts()
 
+    def follow_requires_grad(self) -> None:
+        """Have what was frozen in one framework since the last call be frozen in the other."""
+        self.follow_parts()
+        self._calls.follow_requires_grad()
+
     def _refuse_other_parts(self, tensors: Sequence[torch.Tensor]) -> None:
         """Raise an error unless these are the tensors for MindSpore's Parameters, and all that the modules have."""
         again = "since bridge.cell was called: call it again after such a change, and make the optimizer after that"
@@ -128,14 +130,10 @@ class State:
         self._calls.look_at([dictionary for dictionary in found if isinstance(dictionary, dict)])
 
     def follow(self) -> None:
-        """Share the tensors that the modules have put in the place of others, and the data that they have assigned."""
+        """Share the tensors that the modules have put in the place of others."""
         for buffer, now in self._replaced():
             self._calls.replace(buffer.position, now)
             self.tensors[buffer.position] = buffer.tensor = now
-        if self._assigns_data:
-            for position, parameter in enumerate(self.parameters.values()):
-                if parameter.data_ptr() != self.tensors[position].data_ptr():
-                    self._calls.replace(position, self.tensors[position])
 
     def lend(self) -> bool:
         """Have modules get copies of those buffers that they replace; whether there is one that they got itself."""

@@ -46,15 +46,16 @@ class Key:
     tensors: set[int]
 
 
-def key(function: Callable[..., Any], state: Sequence[torch.Tensor], inputs: Any, device: str) -> Key | None:
+def key(called: Any, state: Sequence[torch.Tensor], inputs: Any, device: str) -> Key | None:
     """The name under which a function's plan is kept; None if something in the function cannot be written down.
 
     Args:
+        called: the function, and what it is called with beside the tensors of the graph.
         state: the tensors that are the program's inputs. Others that the function has are its constants.
-        inputs: what tells the arguments apart, by its `repr`.
+        inputs: what tells these tensors apart, by its `repr`.
         device: PyTorch's name of where the program runs.
     """
-    written = write_down(function, state)
+    written = write_down(called, state)
     if written is None:
         return None
     digest = hashlib.sha256(written.digest)

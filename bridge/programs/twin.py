@@ -83,9 +83,11 @@ class Twins:
             self.of(list(value.get_parameters()))
             self.of([item for _, cell in value.cells_and_names() for item in vars(cell).values()])
         else:
-            seen = [cell.cell_contents for cell in value.__closure__ or ()]
-            known(_twin_of_function(self, value))
-            self.of([*seen, *(value.__globals__.get(name) for name in _names(value.__code__))])
+            twin = known(_empty_twin_of_function(self, value))
+            for cell, own in zip(twin.__closure__ or (), value.__closure__ or (), strict=True):
+                cell.cell_contents = self.of(own.cell_contents)  # which may be the function
+            twin.__defaults__, twin.__kwdefaults__ = self.of(value.__defaults__), self.of(value.__kwdefaults__)
+            self.of([value.__globals__.get(name) for name in _names(value.__code__)])
 
     def _name(self, name: str, tensor: torch.Tensor) -> None:
         while name in self.tensors:
@@ -121,13 +123,9 @@ class _Globals(dict[str, Any]):
         return self._twins.of(self._own[name])
 
 
-def _twin_of_function(twins: Twins, function: FunctionType) -> FunctionType:
-    closure = tuple(CellType(twins.of(cell.cell_contents)) for cell in function.__closure__ or ())
-    twin = FunctionType(
-        function.__code__, _Globals(twins, function.__globals__), function.__name__, function.__defaults__, closure
-    )
-    twin.__kwdefaults__ = function.__kwdefaults__
-    return twin
+def _empty_twin_of_function(twins: Twins, function: FunctionType) -> FunctionType:
+    closure = tuple(CellType() for _ in function.__closure__ or ())
+    return FunctionType(function.__code__, _Globals(twins, function.__globals__), function.__name__, None, closure)
 
 
 def _twin_of_cell(twins: Twins, cell: ms.nn.Cell) -> Any:

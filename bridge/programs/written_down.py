@@ -1,4 +1,4 @@
-"""A function as bytes that tell it from others: its code, and everything that it can see."""
+"""A function and its arguments as bytes that tell them from others: its code, and everything that it can see."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pathlib
 import pickle
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
@@ -46,10 +46,10 @@ _WRITTEN = (
 
 @dataclass
 class Written:
-    """What tells a function from others, also in the next process.
+    """What tells a function and its arguments from others, also in the next process.
 
     Args:
-        digest: of its code, and of what it can see.
+        digest: of its code, of what it can see, and of the arguments.
         tensors: the ids of the tensors among that.
     """
 
@@ -57,16 +57,17 @@ class Written:
     tensors: set[int]
 
 
-def write_down(function: Callable[..., Any], state: Sequence[torch.Tensor]) -> Written | None:
-    """What tells a function from others; None if something in it cannot be written down.
+def write_down(called: Any, state: Sequence[torch.Tensor]) -> Written | None:
+    """What tells a function and its arguments from others; None if something in them cannot be written down.
 
     Args:
+        called: both.
         state: tensors whose data does not matter.
     """
     to = io.BytesIO()
     pickler = _Pickler(to, {id(tensor): i for i, tensor in enumerate(state)})
     try:
-        pickler.dump(function)
+        pickler.dump(called)
     except Exception:  # whatever the attributes of somebody's objects raise: it is captured in each process
         return None
     return Written(hashlib.sha256(to.getvalue()).digest(), pickler.tensors)

@@ -330,10 +330,15 @@ class Shared {
       const TensorMemory memory = Owner::memory_of(tensor, gpu);
       check(ms_ext_torch_set_data(torch_.ptr(), &memory));
       data_ = memory.data;
-    } else if (address() != data_) {
-      share(tensor);
+    } else {
+      follow_torch(tensor);
     }
     follow_requires_grad(tensor);
+  }
+
+  // The same for data that the module, or a function that it calls, has assigned.
+  void follow_torch(const TensorPtr &tensor) {
+    if (address() != data_) share(tensor);
   }
 
   // The same for who froze it.
@@ -467,6 +472,7 @@ class Module {
       const Recording recording(call.records);
       value = called(run, call.views);
     }
+    for (size_t i = 0; i < shared_.size(); ++i) shared_[i].follow_torch(call.shared[i]);
     note_writes(call);
     const uint32_t stream_id = Place::stream_id_of(place);
     if (ms_ext_is_torch(value.ptr())) {
