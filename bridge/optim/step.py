@@ -49,7 +49,6 @@ class Step(_mindspore.CompiledAsMethod):
         self.sharing = sharing
         self.set_rates = set_rates
         self._repeated = RepeatedStep(optimizer, sharing.tensors)
-        self._infos = [parameter.param_info for parameter in sharing.parameters]  # which have `requires_grad`
         self._launched: list[_Launched] = []  # one for each graph, which has only its number
 
     def __call__(self, gradients: Any, rates: Sequence[ms.Tensor]) -> bool:
@@ -113,7 +112,8 @@ class Step(_mindspore.CompiledAsMethod):
 
     def _trained(self, gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """The gradients without those of frozen Parameters, which MindSpore gives too."""
-        return [gradient if info.requires_grad else None for info, gradient in zip(self._infos, gradients, strict=True)]
+        are_trained = self.sharing.are_trained()
+        return [gradient if is_trained else None for is_trained, gradient in zip(are_trained, gradients, strict=True)]
 
     def _set(self, gradients: Sequence[torch.Tensor | None]) -> None:
         for parameter, gradient in zip(self.sharing.tensors, gradients, strict=True):
@@ -167,7 +167,6 @@ class _Launched:
 
     def launch(self, addresses: Sequence[int | None]) -> None:
         """Take a step with the gradients, rates and parameters at these addresses."""
-        self.step.sharing.follow_requires_grad()
         tensors = self._tensors(addresses)
         gradients_end = self.rates + len(self.step.sharing.tensors)
         self.step.set_rates([float(rate) for rate in tensors[: self.rates]], _number_in_launch)

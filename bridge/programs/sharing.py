@@ -41,9 +41,9 @@ class Sharing:
         with one_at_a_time:
             self._calls(called, tensors, self._gpu, False)
 
-    def follow_requires_grad(self) -> None:
-        """Have what was frozen in one framework be frozen in the other, as `run` does."""
-        self._calls.follow_requires_grad()
+    def are_trained(self) -> list[bool]:
+        """Which parameters are not frozen, in whichever framework that was said last."""
+        return self._calls.are_trained()
 
     @functools.cached_property
     def _gpu(self) -> int:

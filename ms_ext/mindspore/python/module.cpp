@@ -354,6 +354,12 @@ class Shared {
     }
   }
 
+  // Whether it is trained, as whoever was the last to say so has it. Nothing is changed: a graph may be running.
+  bool is_trained() const {
+    const bool in_mindspore = tensor()->param_info()->requires_grad();
+    return in_mindspore != requires_grad_ ? in_mindspore : ::requires_grad(torch_);
+  }
+
   // Takes another tensor in the place of PyTorch's.
   void replace(py::object torch) {
     torch_ = std::move(torch);
@@ -448,6 +454,12 @@ class Module {
 
   void follow_requires_grad() {
     for (Shared &shared : shared_) shared.follow_requires_grad(shared.tensor());
+  }
+
+  std::vector<bool> are_trained() const {
+    std::vector<bool> found;
+    for (const Shared &shared : shared_) found.push_back(shared.is_trained());
+    return found;
   }
 
   // Whether MindSpore neither records nor casts what is called now.
@@ -592,6 +604,7 @@ void define_module(py::module &module) {
       .def("look_at", &Module::look_at)
       .def("has_changed", &Module::has_changed)
       .def("follow_requires_grad", &Module::follow_requires_grad)
+      .def("are_trained", &Module::are_trained)
       .def_static("runs_plainly", &Module::runs_plainly)
       .def("__call__", &Module::operator());
 }
