@@ -13,6 +13,7 @@ import pytest
 import torch
 from mindspore import nn
 
+import bridge
 from bridge import nn as tnn
 from bridge import optim
 from bridge import torch as T
@@ -170,6 +171,50 @@ def test_what_is_frozen_is_not_trained(jit: bool) -> None:
         expected.step()
     for name, value in module.state_dict().items():
         assert torch.equal(net.state_dict()[name].to(value.device), value), name
+
+
+@pytest.mark.parametrize("value_and_grad", [ms.value_and_grad, bridge.value_and_grad])
+def test_a_graph_refuses_to_train_what_was_frozen_when_it_was_compiled(value_and_grad: Callable[..., Any]) -> None:
+    net = tnn.Sequential(tnn.Linear(3, 4), tnn.Linear(4, 2))
+    own = optim.AdamW(net.parameters(), lr=0.1)
+    first = net[0].weight
+    first.requires_grad = False
+    differentiate = value_and_grad(net, None, own.parameters)
+    x = ms.Tensor(data(5, 3))
+
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        _, gradients = differentiate(x)
+        return own(gradients)
+
+    compiled, before = ms.jit(step), first.asnumpy().copy()
+    compiled(x)
+    first.requires_grad = True
+    with pytest.raises(RuntimeError, match=f"{first.name} was frozen when MindSpore compiled this graph"):
+        compiled(x)
+        ms.runtime.synchronize()
+    assert (first.asnumpy() == before).all()
+    ms.jit(step)(x)
+    assert (first.asnumpy() != before).any()
+
+
+def test_what_was_frozen_for_a_while_is_trained_again_in_a_graph() -> None:
+    net = bridge.cell(torch.nn.Linear(3, 4))
+    own = optim.AdamW(net.trainable_params(), lr=0.1)
+    differentiate = ms.value_and_grad(net, None, own.parameters)
+    x = ms.Tensor(data(5, 3))
+
+    @ms.jit
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        _, gradients = differentiate(x)
+        return own(gradients)
+
+    step(x)
+    net.weight.requires_grad = False
+    net(x)  # PyTorch follows, and the optimizer has not looked
+    net.weight.requires_grad = True
+    before = net.weight.asnumpy().copy()
+    step(x)
+    assert (net.weight.asnumpy() != before).any()
 
 
 def test_chained_schedules() -> None:

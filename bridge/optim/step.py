@@ -112,8 +112,7 @@ class Step(_mindspore.CompiledAsMethod):
 
     def _trained(self, gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """The gradients without those of frozen Parameters, which MindSpore gives too."""
-        are_trained = self.sharing.are_trained()
-        return [gradient if is_trained else None for is_trained, gradient in zip(are_trained, gradients, strict=True)]
+        return _where(self.sharing.are_trained(), gradients)
 
     def _set(self, gradients: Sequence[torch.Tensor | None]) -> None:
         for parameter, gradient in zip(self.sharing.tensors, gradients, strict=True):
@@ -124,7 +123,10 @@ class Step(_mindspore.CompiledAsMethod):
             parameter.grad = None
 
     def _step(self, gradients: Sequence[torch.Tensor | None]) -> None:
-        gradients = self._trained(gradients)
+        self.step_with(self._trained(gradients))
+
+    def step_with(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        """Take a step with the gradients of what is trained."""
         if self._repeated.again(gradients):
             return
         try:
@@ -160,6 +162,7 @@ class _Launched:
     def __init__(self, step: Step, rates: int) -> None:
         self.step = step
         self.rates = rates
+        self.trained = step.sharing.are_trained()
         self.order: list[int] = []
         self.specs: list[Any] = []
         self._addresses: list[int | None] = []
@@ -170,12 +173,25 @@ class _Launched:
         tensors = self._tensors(addresses)
         gradients_end = self.rates + len(self.step.sharing.tensors)
         self.step.set_rates([float(rate) for rate in tensors[: self.rates]], _number_in_launch)
+        gradients, trained = tensors[self.rates : gradients_end], self.step.sharing.are_trained()
+        if trained != self.trained:
+            self._refuse_zeros_for_gradients(trained, gradients)
         before = self._move(tensors[gradients_end:])
         try:
-            self.step._step(tensors[self.rates : gradients_end])
+            self.step.step_with(_where(trained, gradients))
         finally:
             for parameter, data in before:
                 parameter.data = data
+
+    def _refuse_zeros_for_gradients(self, trained: Sequence[bool], gradients: Sequence[torch.Tensor]) -> None:
+        """Raise for what was set free since MindSpore compiled the graph, if the graph has zeros for its gradient: a
+        module's operator has no other gradient for what was frozen then."""
+        for i, (is_trained, was_trained) in enumerate(zip(trained, self.trained, strict=True)):
+            if is_trained and not was_trained and not gradients[i].any():
+                raise RuntimeError(
+                    f"{self.step.sharing.parameters[i].name} was frozen when MindSpore compiled this graph, which has "
+                    "zeros for its gradient: have another ms.jit compile the step"
+                )
 
     def _tensors(self, addresses: Sequence[int | None]) -> list[torch.Tensor]:
         """PyTorch's views, those of the last launch where the addresses are its."""
@@ -198,6 +214,10 @@ class _Launched:
                 before.append((parameter, parameter.data))
                 parameter.data = view
         return before
+
+
+def _where(are_trained: Sequence[bool], gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    return [gradient if is_trained else None for is_trained, gradient in zip(are_trained, gradients, strict=True)]
 
 
 def _number(tensor: ms.Tensor) -> float:

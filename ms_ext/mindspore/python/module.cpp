@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -311,17 +312,33 @@ namespace {
 
 using Recorded = mindspore::pynative::autograd::CppFunctionNode<ModuleCall>;
 
+// Whether a Parameter of MindSpore's was trained when somebody last looked. All who share it have one answer, by which
+// each sees what has changed since. With the GIL.
+std::shared_ptr<bool> requires_grad_of(PyObject *parameter, bool first) {
+  static auto *const all = new std::unordered_map<PyObject *, std::weak_ptr<bool>>;
+  std::weak_ptr<bool> &known = (*all)[parameter];
+  if (const auto found = known.lock()) return found;
+  const std::shared_ptr<bool> made(new bool(first), [parameter](const bool *value) {
+    all->erase(parameter);
+    delete value;
+  });
+  known = made;
+  return made;
+}
+
 // A parameter or buffer that both frameworks have, on the same memory.
 class Shared {
  public:
   Shared(py::object own, py::object torch)
-      : own_(std::move(own)), torch_(std::move(torch)), requires_grad_(::requires_grad(torch_)) {
+      : own_(std::move(own)),
+        torch_(std::move(torch)),
+        requires_grad_(requires_grad_of(own_.ptr(), ::requires_grad(torch_))) {
     share(tensor());
   }
 
   TensorPtr tensor() const { return mindspore::tensor::ConvertToTensor(own_); }
   const py::object &torch() const { return torch_; }
-  bool requires_grad() const { return requires_grad_; }
+  bool requires_grad() const { return *requires_grad_; }
 
   // Follows the framework in which it changed: whose memory is another, or who froze it.
   void follow(const TensorPtr &tensor, int gpu) {
@@ -343,21 +360,22 @@ class Shared {
 
   // The same for who froze it.
   void follow_requires_grad(const TensorPtr &tensor) {
-    const auto info = tensor->param_info();
-    if (info->requires_grad() != requires_grad_) {
-      TORCH(ms_ext_torch_set_requires_grad);
-      requires_grad_ = info->requires_grad();
-      check(ms_ext_torch_set_requires_grad(torch_.ptr(), requires_grad_));
-    } else if (::requires_grad(torch_) != requires_grad_) {
-      requires_grad_ = !requires_grad_;
-      own_.attr("requires_grad") = requires_grad_;
+    if (is_trained(tensor) != *requires_grad_) {
+      *requires_grad_ = !*requires_grad_;
+      own_.attr("requires_grad") = *requires_grad_;
     }
   }
 
-  // Whether it is trained, as whoever was the last to say so has it. Nothing is changed: a graph may be running.
-  bool is_trained() const {
-    const bool in_mindspore = tensor()->param_info()->requires_grad();
-    return in_mindspore != requires_grad_ ? in_mindspore : ::requires_grad(torch_);
+  // Whether it is trained, as whoever was the last to say so has it. PyTorch follows MindSpore. MindSpore does not
+  // follow PyTorch: on a GPU that hangs while a graph runs.
+  bool is_trained(const TensorPtr &tensor) {
+    const bool in_mindspore = tensor->param_info()->requires_grad();
+    if (in_mindspore != *requires_grad_) {
+      TORCH(ms_ext_torch_set_requires_grad);
+      *requires_grad_ = in_mindspore;
+      check(ms_ext_torch_set_requires_grad(torch_.ptr(), in_mindspore));
+    }
+    return ::requires_grad(torch_);
   }
 
   // Takes another tensor in the place of PyTorch's.
@@ -392,7 +410,7 @@ class Shared {
 
   py::object own_;
   py::object torch_;
-  bool requires_grad_;
+  std::shared_ptr<bool> requires_grad_;
   const void *data_ = nullptr;
 };
 
@@ -456,9 +474,9 @@ class Module {
     for (Shared &shared : shared_) shared.follow_requires_grad(shared.tensor());
   }
 
-  std::vector<bool> are_trained() const {
+  std::vector<bool> are_trained() {
     std::vector<bool> found;
-    for (const Shared &shared : shared_) found.push_back(shared.is_trained());
+    for (Shared &shared : shared_) found.push_back(shared.is_trained(shared.tensor()));
     return found;
   }
 
