@@ -465,6 +465,19 @@ class CountsInput(nn.Module):
         return x[x > 0]
 
 
+class PutsRow(nn.Module):
+    """Only the gradient of the row asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.tanh()
+        y[x > 0] = self.scale
+        return y.exp()
+
+
 class CountsTransposed(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.t().masked_select(x.t() > 0)
@@ -571,6 +584,7 @@ REFUSALS = [
     (LoopsOnData, ["asks for a value that depends on data", "while (x < 9).any():"]),
     (AsksInput, ["asks for a value that depends on data", "if x.sum() > 0:"]),
     (CountsInput, ["asks for a shape that depends on data", "return x[x > 0]"]),
+    (PutsRow, ["asks for a shape that depends on data", "y[x > 0] = self.scale"]),
     (CountsTransposed, ["asks for a shape that depends on data", "x.t().masked_select(x.t() > 0)"]),
     (AsksColumn, ["asks for a value that depends on data", "return x * x[:1, 0].item()"]),
     (ReadsByNumPy, ["Tensor.numpy asks for a value that depends on data", "np.sort(x.detach().numpy())"]),

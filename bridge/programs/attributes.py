@@ -3,109 +3,212 @@ and would go on with what stood there at that time."""
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import mindspore as ms
+import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves
 
-_CONTAINERS = (list, dict, set)
-_PLAIN = (bool, int, float, complex, str, set)
+from bridge.programs.kept_elsewhere import DEEP, LARGE, MOST
+
+_PLAIN = (bool, int, float, complex, str, bytes)
+_CONTAINERS = (dict, list, tuple, deque)
+# What is not looked into: bridge/programs/kept_elsewhere.py knows functions, classes and files.
+_WHOLE = (
+    *_PLAIN, type(None), torch.Tensor, torch.nn.Module, ms.Tensor, ms.nn.Cell, type, FunctionType, MethodType,
+    BuiltinFunctionType, ModuleType,
+)  # fmt: skip
 # The dictionaries that a graph knows, and the mode, which belongs to the plan.
 _KNOWN = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "training"}
 
 
 @dataclass
-class _Attribute:
-    """An attribute of a module.
+class _Seen:
+    """A value at some time.
 
     Args:
-        value: what it was.
-        content: a copy of a container; else the value.
+        value: the value.
+        held: what it held, by position, key or attribute; of a set or an array a copy; None if that is not known.
     """
 
     value: Any
-    content: Any
+    held: Any = None
+
+
+class _Look:
+    """Looks into values: containers, arrays and objects."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, _Seen] = {}
+        self._left = MOST
+
+    def at(self, value: Any, depth: int = 0) -> _Seen:
+        if isinstance(value, _WHOLE):
+            return _Seen(value)
+        if id(value) in self._found:
+            return self._found[id(value)]
+        found = self._found[id(value)] = _Seen(value)
+        if isinstance(value, (set, np.ndarray)):
+            found.held = value.copy() if _size(value) <= LARGE else None
+            return found
+        items = _items(value)
+        if items is not None and depth < DEEP and len(items) <= min(LARGE, self._left):
+            self._left -= len(items)
+            found.held = {key: self.at(item, depth + 1) for key, item in items.items()}
+        return found
 
 
 class Attributes:
     """The attributes of modules and of their parts, as they are now."""
 
     def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
+        look = _Look()
         parts = [(type(root).__name__, *part) for root in modules for part in root.named_modules()]
-        self._before = [(f"{name}.{path}".rstrip("."), part, _attributes(part)) for name, path, part in parts]
+        self._before = [(f"{name}.{path}".rstrip("."), part, _attributes(part, look)) for name, path, part in parts]
 
     def changed(self) -> list[str]:
         """The names of those that are others now."""
-        return [f"{path}.{key}" for path, module, before in self._before for key in _changed(before, _kept(module))]
+        return [f"{path}.{key}" for path, _, _, changed in self._changed() for key in changed]
 
     def restore_caches(self, is_constant: Callable[[torch.Tensor, set[int]], bool]) -> None:
         """Have what the next call would compute again be as it was: a table of positions, say, with its length."""
-        for _, module, before in self._before:
-            now = _kept(module)
-            changed = {key: _tensors(now.get(key)) for key in _changed(before, now)}
-            own = {id(leaf) for key in changed if key in before for leaf in _tensors(before[key].content)}
+        for _, module, before, now in self._changed():
+            both = {key: _changed_parts(before.get(key), now[key]) for key in now}
+            changed = {key: [leaf for _, part in parts for leaf in _tensors(part)] for key, parts in both.items()}
+            own = {id(leaf) for parts in both.values() for part, _ in parts for leaf in _tensors(part)}
             others = {key for key, tensors in changed.items() if not all(is_constant(leaf, own) for leaf in tensors)}
             if any(changed[key] for key in changed.keys() - others):
                 _restore(module, before, changed.keys() - others)
 
     def restore(self) -> None:
         """Have the modules be as they were: a capture computes nothing that may stay."""
-        for _, module, before in self._before:
-            _restore(module, before, list(_changed(before, _kept(module))))
+        for _, module, before, changed in self._changed():
+            _restore(module, before, changed)
+
+    def _changed(self) -> Iterator[tuple[str, torch.nn.Module, dict[str, _Seen], dict[str, _Seen | None]]]:
+        """For each module that has others now: its path, what it had, and those that changed as they are now."""
+        look = _Look()
+        compared: set[int] = set()
+        for path, module, before in self._before:
+            now = _attributes(module, look)
+            changed = {
+                key: now.get(key)
+                for key in sorted(before.keys() | now.keys())
+                if not _is_same(before.get(key), now.get(key), compared)
+            }
+            if changed:
+                yield path, module, before, changed
 
 
-def _restore(module: torch.nn.Module, before: dict[str, _Attribute], names: Iterable[str]) -> None:
+def _restore(module: torch.nn.Module, before: dict[str, _Seen], names: Iterable[str]) -> None:
     for key in names:
         holder = module._buffers if key in module._non_persistent_buffers_set else vars(module)
         if key in before:
-            holder[key] = _refilled(before[key])
+            holder[key] = _refilled(before[key], set())
         else:
             del holder[key]
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-
-
-def _attributes(module: torch.nn.Module) -> dict[str, _Attribute]:
-    return {
-        key: _Attribute(value, value.copy() if type(value) in _CONTAINERS else value)
-        for key, value in _kept(module).items()
-    }
-
-
-def _kept(module: torch.nn.Module) -> dict[str, Any]:
+def _attributes(module: torch.nn.Module, look: _Look) -> dict[str, _Seen]:
     unknown = {key: module._buffers.get(key) for key in module._non_persistent_buffers_set}
-    return {**{key: value for key, value in vars(module).items() if key not in _KNOWN}, **unknown}
+    own = {key: value for key, value in vars(module).items() if key not in _KNOWN}
+    return {key: look.at(value) for key, value in {**own, **unknown}.items()}
 
 
-def _changed(before: dict[str, _Attribute], now: dict[str, Any]) -> Iterator[str]:
-    for key in sorted(before.keys() | now.keys()):
-        if key not in before or key not in now or not _is_same(before[key].content, now[key]):
-            yield key
+def _size(value: Any) -> int:
+    return value.size if isinstance(value, np.ndarray) else len(value)
 
 
-def _is_same(before: Any, now: Any) -> bool:
-    """Whether two values are one, plain and equal, or containers of such values."""
-    if before is now:
-        return True
-    if type(before) is not type(now):
+def _items(value: Any) -> dict[Any, Any] | None:
+    """What a container or an object holds; None of anything else."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, _CONTAINERS):
+        return dict(enumerate(value))
+    return getattr(value, "__dict__", None)
+
+
+def _children(seen: _Seen | None) -> list[_Seen]:
+    return [*seen.held.values()] if seen is not None and isinstance(seen.held, dict) else []
+
+
+def _changed_parts(before: _Seen | None, now: _Seen | None) -> list[tuple[_Seen | None, _Seen | None]]:
+    """Of an object the attributes that changed, as of a module; else the value, as it was and as it is."""
+    if before is None or now is None or before.value is not now.value or isinstance(before.value, _CONTAINERS):
+        return [(before, now)]
+    if not isinstance(before.held, dict) or not isinstance(now.held, dict):
+        return [(before, now)]
+    keys = [*dict.fromkeys([*before.held, *now.held])]
+    parts = [(before.held.get(key), now.held.get(key)) for key in keys]
+    return [(one, other) for one, other in parts if not _is_same(one, other, set())]
+
+
+def _tensors(seen: _Seen | None) -> list[torch.Tensor]:
+    found: dict[int, _Seen] = {}
+    left = [seen]
+    while left:
+        one = left.pop()
+        if one is not None and id(one) not in found:
+            found[id(one)] = one
+            left += _children(one)
+    return [one.value for one in found.values() if isinstance(one.value, torch.Tensor)]
+
+
+def _is_same(before: _Seen | None, now: _Seen | None, compared: set[int]) -> bool:
+    """Whether two values are one, plain and equal, or hold such values. What is in `compared` is known elsewhere."""
+    if before is None or now is None:
+        return before is now
+    if before.held is None or now.held is None:
+        one, other = before.value, now.value
+        return one is other or (type(one) is type(other) and isinstance(one, _PLAIN) and bool(one == other))
+    if type(before.value) is not type(now.value):
         return False
-    if isinstance(before, dict):
-        return before.keys() == now.keys() and all(_is_same(before[key], now[key]) for key in before)
-    if isinstance(before, (list, tuple)):
-        return len(before) == len(now) and all(map(_is_same, before, now))
-    return isinstance(before, _PLAIN) and bool(before == now)
+    if id(before) in compared:
+        return True
+    compared.add(id(before))
+    if isinstance(before.held, np.ndarray):
+        return before.held.dtype == now.held.dtype and before.held.tobytes() == now.held.tobytes()
+    if isinstance(before.held, set):
+        return bool(before.held == now.held)
+    return before.held.keys() == now.held.keys() and all(
+        _is_same(item, now.held[key], compared) for key, item in before.held.items()
+    )
 
 
-def _refilled(attribute: _Attribute) -> Any:
-    """The value; if it is a container, with what it had."""
-    value, content = attribute.value, attribute.content
-    if isinstance(value, list) and value is not content:
-        value[:] = content
-    elif isinstance(value, (dict, set)) and value is not content:
+def _refilled(seen: _Seen, done: set[int]) -> Any:
+    """The value, with what it held."""
+    value, held = seen.value, seen.held
+    if held is None or id(seen) in done:
+        return value
+    done.add(id(seen))
+    if isinstance(held, np.ndarray):
+        if value.flags.writeable:
+            value[...] = held
+    elif isinstance(held, set):
         value.clear()
-        value.update(content)
+        value.update(held)
+    else:
+        items = {key: _refilled(item, done) for key, item in held.items()}
+        now = _items(value) or {}
+        if now.keys() != items.keys() or any(now[key] is not item for key, item in items.items()):
+            _refill(value, items)
     return value
+
+
+def _refill(value: Any, items: dict[Any, Any]) -> None:
+    if isinstance(value, dict):
+        kind = OrderedDict if isinstance(value, OrderedDict) else dict
+        kind.clear(value)
+        kind.update(value, items)
+    elif isinstance(value, list):
+        value[:] = items.values()
+    elif isinstance(value, deque):
+        value.clear()
+        value.extend(items.values())
+    else:
+        vars(value).clear()
+        vars(value).update(items)

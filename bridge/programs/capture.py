@@ -138,7 +138,7 @@ def _captured(
             forward = len(tape.calls)
             cotangents, gradients, no_gradient = _differentiate(tape, results, leaves)
     except Exception as error:
-        error.args = (f"{error}{_location(error)}",)
+        error.args = (f"{error}{_location(error, tape)}",)
         tape.kept.give_data(tape.namespaces.values())
         tape.kept.forget()
         raise
@@ -179,7 +179,7 @@ def _differentiate(
     except Refusal:
         raise
     except RuntimeError as error:  # as of cuDNN's recurrent layers in evaluation
-        return *nothing, f"{error}{_location(error)}"
+        return *nothing, f"{error}{_location(error, tape)}"
     gradients = [next(found) if tensor.requires_grad else None for tensor in tensors]
     return (
         [next(cotangents) if result.requires_grad else None for result in results],
@@ -191,11 +191,14 @@ def _differentiate(
 _FOREIGN = (f"{pathlib.Path(torch.__file__).parent}/", f"{pathlib.Path(__file__).parent.parent}/")
 
 
-def _location(error: Exception) -> str:
-    """The innermost line that is neither PyTorch's nor the bridge's; else the innermost of torch.nn."""
+def _location(error: Exception, tape: Tape) -> str:
+    """The innermost line that is neither PyTorch's nor the bridge's; else the innermost of torch.nn; in backward that
+    of the call whose gradient was at hand."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_FOREIGN)]
     layers = [frame for frame in frames if frame.filename.startswith(f"{_FOREIGN[0]}nn/")]
-    for frame in (own or layers)[-1:]:
+    line = tape.line()
+    called = [] if line is None else [line]
+    for frame in (own or layers or called)[-1:]:
         return f"\n\nIn file {frame.filename}:{frame.lineno}, in {frame.name}\n    {frame.line}"
     return ""

@@ -16,9 +16,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 # A table of more entries is a user's data, and so is what lies deeper in others, and what comes after so many entries.
-_LARGE = 10_000
-_DEEP = 20
-_MOST = 50_000
+LARGE = 10_000
+DEEP = 20
+MOST = 50_000
 _FOREIGN = tuple(f"{folder}/" for folder in (*torch.__path__, *ms.__path__, pathlib.Path(__file__).parents[1]))
 
 
@@ -47,7 +47,7 @@ class KeptElsewhere:
         self._files: set[str] = set()
         self._seen: set[int] = set()
         self._depth = 0
-        self._left = _MOST
+        self._left = MOST
         self._places: list[tuple[Any, Any]] = []
         self.unknown: list[str] = []
         self.cached: list[str] = []
@@ -83,7 +83,7 @@ class KeptElsewhere:
     def _fill(self, holder: Any, module: str, name: str) -> None:
         """Put data into a dictionary, list or class."""
         items = vars(holder) if isinstance(holder, type) else holder
-        if self._depth == _DEEP or self._left < len(items):
+        if self._depth == DEEP or self._left < len(items):
             return
         self._depth += 1
         self._left -= len(items)
@@ -112,7 +112,7 @@ class KeptElsewhere:
             self._clear(value, name)
         elif type(value) in (dict, list):
             self._seen.add(id(value))
-            if len(value) <= _LARGE:
+            if len(value) <= LARGE:
                 self._fill(value, module, name)
         elif _is_of(value, module):
             self._seen.add(id(value))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from traceback import FrameSummary
+from types import FrameType
 from typing import Any
 
 import torch
@@ -87,6 +89,8 @@ class Tape(TorchDispatchMode):
         """The files of the code that was running when PyTorch was called."""
         self.namespaces: dict[str, dict[str, Any]] = {}
         """Those of these files that are the program's."""
+        self._lines: dict[int, FrameSummary] = {}  # the program's, by the numbers of autograd's nodes
+        self._node = -1
         self.kept = KeptElsewhere(self._is_own, self._data_of)
         self._registers: dict[int, int] = {}
         self._state: dict[Any, int] = {}
@@ -253,13 +257,27 @@ class Tape(TorchDispatchMode):
 
     def _note_files(self) -> None:
         frame = sys._getframe(2)
+        own: FrameType | None = None
         while frame is not None:
             file = frame.f_code.co_filename
+            if own is None and is_own(file):
+                own = frame
             if file not in self.files:
                 self.files.add(file)
                 if is_own(file):
                     self.namespaces[file] = frame.f_globals
             frame = frame.f_back  # type: ignore[assignment]
+        node = torch._C._current_autograd_node()
+        self._node = torch.autograd._get_sequence_nr() - 1 if node is None else node._sequence_nr()
+        if node is None and own is not None:
+            code = own.f_code
+            self._lines[self._node] = FrameSummary(code.co_filename, own.f_lineno, code.co_name, lookup_line=False)
+
+    def line(self) -> FrameSummary | None:
+        """The program's line that made the last call, or, in backward, the call that is differentiated."""
+        # Autograd makes the node of a write to a view after the call.
+        known = [number for number in self._lines if number <= self._node]
+        return self._lines[max(known)] if known else None
 
     def _result(self, tensor: torch.Tensor) -> int:
         found = self._registers.get(id(tensor))  # of a write, its argument
