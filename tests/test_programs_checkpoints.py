@@ -6,6 +6,7 @@ import collections
 import copy
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -326,6 +327,16 @@ def test_what_only_the_next_call_sees_is_refused(make: Callable[[], nn.Module], 
     for seed in range(2):
         found, expected = cell(ms.Tensor(data(4, 6, seed=seed))), reference(on_device(data(4, 6, seed=seed)))
         np.testing.assert_array_equal(found.asnumpy(), expected.detach().cpu().numpy())
+
+
+@pytest.mark.usefixtures("graph_mode")
+@pytest.mark.parametrize(
+    "kept", [itertools.count(1), iter([1, 2, 3]), itertools.cycle([1, 2]), (number for number in range(9))], ids=type
+)
+def test_an_iterator_that_a_call_moves_on_is_refused(kept: Any) -> None:
+    cell: Any = bridge.cell(CountsInside(kept, next))
+    with pytest.raises(RuntimeError, match=r"CountsInside\.kept changes in a call"):
+        cell(ms.Tensor(data(4, 6)))
 
 
 class Remembers(nn.Module):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
 import mindspore as ms
@@ -32,7 +32,8 @@ class _Seen:
 
     Args:
         value: the value.
-        held: what it held, by position, key or attribute; of a set or an array a copy; None if that is not known.
+        held: what it held, by position, key or attribute; of a set or an array a copy; of an iterator where it stood;
+            None if that is not known.
     """
 
     value: Any
@@ -54,6 +55,9 @@ class _Look:
         found = self._found[id(value)] = _Seen(value)
         if isinstance(value, (set, np.ndarray)):
             found.held = value.copy() if _size(value) <= LARGE else None
+            return found
+        if isinstance(value, Iterator) and depth < DEEP and not hasattr(value, "__dict__"):
+            found.held = self.at(_position(value), depth + 1)
             return found
         items = _items(value)
         if items is not None and depth < DEEP and len(items) <= min(LARGE, self._left):
@@ -132,6 +136,17 @@ def _items(value: Any) -> dict[Any, Any] | None:
     return getattr(value, "__dict__", None)
 
 
+def _position(iterator: Iterator[Any]) -> Any:
+    """What tells where an iterator stands: what it would be copied from; of a generator, its variables."""
+    if isinstance(iterator, GeneratorType):
+        frame = iterator.gi_frame
+        return None if frame is None else [frame.f_lasti, dict(frame.f_locals)]
+    try:
+        return iterator.__reduce__()
+    except TypeError:
+        return None
+
+
 def _children(seen: _Seen | None) -> list[_Seen]:
     return [*seen.held.values()] if seen is not None and isinstance(seen.held, dict) else []
 
@@ -170,6 +185,8 @@ def _is_same(before: _Seen | None, now: _Seen | None, compared: set[int]) -> boo
     if id(before) in compared:
         return True
     compared.add(id(before))
+    if isinstance(before.held, _Seen):
+        return _is_same(before.held, now.held, compared)
     if isinstance(before.held, np.ndarray):
         return before.held.dtype == now.held.dtype and before.held.tobytes() == now.held.tobytes()
     if isinstance(before.held, set):
@@ -182,7 +199,7 @@ def _is_same(before: _Seen | None, now: _Seen | None, compared: set[int]) -> boo
 def _refilled(seen: _Seen, done: set[int]) -> Any:
     """The value, with what it held."""
     value, held = seen.value, seen.held
-    if held is None or id(seen) in done:
+    if held is None or isinstance(held, _Seen) or id(seen) in done:  # an iterator does not go back
         return value
     done.add(id(seen))
     if isinstance(held, np.ndarray):
