@@ -60,6 +60,13 @@ def is_one_operator(cell: type[nn.Cell]) -> None:
     """Have `mindspore.rewrite`, and so `auto_mixed_precision`, take a Cell of this class for one operator instead of
     reading its source."""
     importlib.import_module("mindspore.rewrite.common.namespace")._subtree_black_list.append(cell)
+    rewrite = amp._auto_mixed_precision_rewrite  # which reads a whole network's source before it asks for that list
+
+    @functools.wraps(rewrite)
+    def rewrite_others(network: nn.Cell, *args: Any, **kwargs: Any) -> nn.Cell:
+        return network if isinstance(network, cell) else rewrite(network, *args, **kwargs)  # type: ignore[no-any-return]
+
+    amp._auto_mixed_precision_rewrite = rewrite_others
 
 
 def refuse_in_vmap(reason: Callable[[Any], str]) -> None:

@@ -295,3 +295,23 @@ def test_level_o1_leaves_layers_and_modules_as_they_are() -> None:
     changed = amp.auto_mixed_precision(net, "O1")
     np.testing.assert_array_equal(array(changed.module(changed.first(ms.Tensor(X)))), array(expected))
     assert changed(ms.Tensor(X)).shape == (4, 4)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: bridge.cell(torch.nn.Linear(8, 4)),
+        lambda: tnn.Linear(8, 4),
+        lambda: tnn.Sequential(tnn.Linear(8, 8), tnn.GELU(), nn.Dense(8, 4)),
+    ],
+)
+def test_level_o1_leaves_a_network_that_is_a_layer_or_module(make: Callable[[], nn.Cell]) -> None:
+    net = make()
+    expected = array(net(ms.Tensor(X)))
+    for change in (
+        lambda net: amp.auto_mixed_precision(net, "O1"),
+        lambda net: amp.custom_mixed_precision(net, white_list=amp.get_white_list()),
+    ):
+        np.testing.assert_array_equal(array(change(net)(ms.Tensor(X))), expected)
+    model = ms.train.Model(net, tnn.CrossEntropyLoss(), nn.Adam(net.trainable_params(), 1e-2), amp_level="O1")
+    np.testing.assert_array_equal(array(model.predict(ms.Tensor(X))), expected)

@@ -70,6 +70,7 @@ class Sequential(ms.nn.SequentialCell, Module):
     def __init__(self, *cells: Any) -> None:
         refuse_torch_modules(self, cells)
         super().__init__(*cells)  # type: ignore[call-arg]  # of MindSpore's class
+        _mindspore.is_one_operator(Sequential)
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)

@@ -34,7 +34,7 @@ _CALL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p), 
 
 
 class HostCall(Kernel):
-    """The primitive. It takes a tuple of tensors for each dtype, and gives True.
+    """The primitive. It takes a tuple of tensors for each dtype, and Parameters that it writes to. It gives True.
 
     Args:
         name: what errors call it.
@@ -55,17 +55,24 @@ class HostCall(Kernel):
         return (((), torch.bool),)
 
 
-def host_call(name: str, callee: Callee, tensors: Sequence[Any], device: Device) -> Any:
+def host_call(name: str, callee: Callee, tensors: Sequence[Any], written: Sequence[Any], device: Device) -> Any:
     """The expression of a call (bridge/primitive/graph_calls.py), and the positions of the tensors as `launch` gets
-    them."""
+    them.
+
+    Args:
+        name, callee, device: see HostCall.
+        tensors: what it takes.
+        written: the Parameters that it writes to, which follow those. Each is an argument of its own: MindSpore then
+            reads it again after the call.
+    """
     groups: dict[Any, list[int]] = {}
     for position, tensor in enumerate(tensors):
         groups.setdefault(tensor.dtype, []).append(position)
-    call = Call(
-        HostCall(name, callee, len(tensors), device),
-        [tuple(tensors[position] for position in group) for group in groups.values()],
-    )
-    return Item(call, 0), [position for group in groups.values() for position in group]
+    read = [tuple(tensors[position] for position in group) for group in groups.values()]
+    count = len(tensors) + len(written)
+    call = Call(HostCall(name, callee, count, device), [*read, *written])
+    order = [position for group in groups.values() for position in group]
+    return Item(call, 0), [*order, *range(len(tensors), count)]
 
 
 @functools.cache

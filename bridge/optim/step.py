@@ -47,6 +47,7 @@ class Step(_mindspore.CompiledAsMethod):
         self.name = name
         self.optimizer = optimizer
         self.sharing = sharing
+        self.parameters = sharing.parameters  # in a graph, those of an attribute of an attribute are constants
         self.set_rates = set_rates
         self._repeated = RepeatedStep(optimizer, sharing.tensors)
         self._launched: list[_Launched] = []  # one for each graph, which has only its number
@@ -141,7 +142,7 @@ class Step(_mindspore.CompiledAsMethod):
         return graph_call(self.name, self._plan_in_graph)
 
     def _call_in_graph(self, gradients, rates):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        return self.call(gradients, rates, self.sharing.parameters)
+        return self.call(gradients, rates, self.parameters)
 
     def _plan_in_graph(self, gradients: Any, rates: list[GraphTensor], parameters: list[GraphTensor]) -> Any:
         gradients = _as_list(gradients)
@@ -149,7 +150,7 @@ class Step(_mindspore.CompiledAsMethod):
         self._refuse_unlike(gradients)
         launched = _Launched(self, len(rates))
         self._launched.append(launched)
-        call, launched.order = host_call(self.name, launched, [*rates, *gradients, *parameters], devices.own_kernels())
+        call, launched.order = host_call(self.name, launched, [*rates, *gradients], parameters, devices.own_kernels())
         launched.specs = [
             (tuple(tensor.shape), dtypes.to_torch(tensor.dtype)) for tensor in (*rates, *gradients, *parameters)
         ]

@@ -77,6 +77,13 @@ def graph_call(name: str, plan: Callable[..., Any]) -> Any:
     return _module().GraphCall(name, plan)
 
 
+def infer_at_run_time() -> None:
+    """Have MindSpore infer the bridge's operators in a graph with an object of Python's in it, whose kernels it makes
+    when the graph runs (ms_ext/mindspore/python/run_time_inference.cpp); once in the process."""
+    if is_built():
+        _module().infer_at_run_time()
+
+
 def module(name: str, take_apart: Callable[[Any], Any]) -> Any:
     """What runs a PyTorch module of that name in PyNative mode (ms_ext/mindspore/python/module.cpp).
 

@@ -3,8 +3,8 @@
 MindSpore compiles Python by evaluating every function, and every step of a loop, as a graph of its own, which takes
 milliseconds each. So a call has one step to compile, a `graph_call`: MindSpore passes all that is known of the
 arguments to a plan, and ms_ext/mindspore/python/graph_call.cpp makes the nodes of the expression that the plan gives.
-An expression is an argument or a part of one, a Call, an Item of a call's results, a tuple of expressions, or a
-constant.
+An expression is an argument or a part of one, a Read of such a part, a Call, an Item of a call's results, a tuple of
+expressions, or a constant.
 """
 
 from __future__ import annotations
@@ -97,6 +97,14 @@ class GraphNumber(Part, NumberMark):
 
     def as_length(self) -> TensorMark:
         return Computed(ops.zeros, [(self, 0), ms.bool_], (-1, 0), ms.bool_)
+
+
+class Read:
+    """A part in a tuple that a primitive takes. Of a Parameter it is the data that it has at this point of the program;
+    without this, MindSpore takes the data from whenever the primitive runs."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
 
 
 class Item:

@@ -6,7 +6,7 @@ MindSpore passes only shapes; operator, arguments and dtypes are read from the p
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from bridge.infer.on_data import infer_on_data
@@ -42,6 +42,12 @@ def _specs(name: str, text: str, device: Device, inputs: tuple[Spec, ...]) -> tu
         inner = level.parse(text)
         return infer_unknown(inner.name, inner.text, device, inputs, infer_on_data)
     return infer_unknown(name, Text(overload(name).operator_text(text)), device, inputs)
+
+
+def results(name: str, text: str, device: Device, inputs: Sequence[tuple[tuple[int, ...], Any]]) -> list[Any]:
+    """Shape and dtype of each result, for run_time_inference.cpp of ms_ext. The dtypes are MindSpore's."""
+    specs = _specs(name, text, device, tuple((shape, dtypes.to_torch(dtype)) for shape, dtype in inputs))
+    return [(shape, dtypes.to_mindspore(dtype)) for shape, dtype in specs]
 
 
 _installed: list[Any] = []  # keeps the callback alive

@@ -11,7 +11,7 @@ import torch
 from mindspore.ops.functional import depend
 
 from bridge.op import devices
-from bridge.primitive.graph_calls import Call, GraphTensor, graph_call
+from bridge.primitive.graph_calls import Call, GraphTensor, Read, graph_call
 from bridge.programs import plan, result_tree, store
 from bridge.programs.attributes import Attributes
 from bridge.programs.calls import Refusal
@@ -74,7 +74,9 @@ class GraphProgram:
         in_mode = _in_mode(self.state.modules)
         found = for_all_sizes(specs, lambda specs: in_mode(lambda: plan_for(specs))) if unknown else plan_for(specs)
         kernel = forward_kernel(self.name, found, device, self.is_differentiable)
-        call = program_call(kernel, found.forward, [*weights, *arguments.tensors])
+        tensors = [*weights, *arguments.tensors]  # what it writes to has to be the Parameter itself
+        inputs = [tensor if i in found.written else Read(tensor) for i, tensor in enumerate(tensors)]
+        call = program_call(kernel, found.forward, inputs)
         results = [program_result(call, found.forward, i) for i in range(found.results)]
         value = result_tree.expression(found.tree, results)
         return value if result_tree.has_tensors(found.tree) else Call(depend, [value, results[0]])

@@ -14,6 +14,7 @@
 #include "include/utils/convert_utils_py.h"
 #include "ir/func_graph.h"
 #include "ir/meta_func_graph.h"
+#include "ir/value.h"
 #include "ir/primitive.h"
 #include "mindspore/python/python_object.h"
 #include "pybind11/stl.h"
@@ -82,7 +83,8 @@ AnfNodePtr constant(const py::object &object) {
 // Makes the nodes of an expression: what its Python objects say once stands in the graph once.
 class Nodes {
  public:
-  explicit Nodes(FuncGraphPtr graph) : graph_(std::move(graph)) {}
+  Nodes(FuncGraphPtr graph, const abstract::AbstractBasePtrList &arguments)
+      : graph_(std::move(graph)), arguments_(arguments) {}
 
   AnfNodePtr of(const py::object &expression) {
     AnfNodePtr &node = made_[expression.ptr()];
@@ -95,6 +97,7 @@ class Nodes {
     const auto is = [&expression](const char *name) { return py::isinstance(expression, python_class(name)); };
     if (py::isinstance<py::tuple>(expression)) return call(primitive("MakeTuple"), expression);
     if (is("Call")) return call(constant(expression.attr("function")), expression.attr("arguments"));
+    if (is("Read")) return read(expression.attr("part"));
     if (is("Part")) return at(expression.attr("path"));
     if (is("Item")) {
       return item("TupleGetItem", of(expression.attr("of")), NewValueNode(expression.attr("index").cast<int64_t>()));
@@ -106,6 +109,24 @@ class Nodes {
     mindspore::AnfNodePtrList nodes = {function};
     for (const py::handle &argument : arguments) nodes.push_back(of(py::reinterpret_borrow<py::object>(argument)));
     return graph_->NewCNodeInOrder(std::move(nodes));
+  }
+
+  // MindSpore gives a Load its place among the writes to a Parameter. It makes none itself for what is in a tuple.
+  AnfNodePtr read(const py::object &part) {
+    const AnfNodePtr node = of(part);
+    if (!is_parameter(part.attr("path"))) return node;
+    return graph_->NewCNodeInOrder({primitive("Load"), node, NewValueNode(mindspore::kUMonad)});
+  }
+
+  bool is_parameter(const py::tuple &path) const {
+    abstract::AbstractBasePtr found = arguments_.at(path[0].cast<size_t>());
+    for (size_t i = 1; i < path.size(); ++i) {
+      const auto sequence = found->cast<abstract::AbstractSequencePtr>();
+      if (sequence == nullptr || !py::isinstance<py::int_>(path[i])) return false;
+      const auto position = path[i].cast<int64_t>();
+      found = sequence->elements().at(position < 0 ? -1 - position : position);
+    }
+    return found->isa<abstract::AbstractRefTensor>();
   }
 
   AnfNodePtr at(const py::tuple &path) {
@@ -129,6 +150,7 @@ class Nodes {
   }
 
   FuncGraphPtr graph_;
+  const abstract::AbstractBasePtrList &arguments_;
   std::unordered_map<PyObject *, AnfNodePtr> made_;
 };
 
@@ -147,7 +169,7 @@ class GraphCall final : public mindspore::MetaFuncGraph {
       graph->add_parameter();
     }
     const py::object expression = (*plan_)(*known);
-    graph->set_output(Nodes(graph).of(expression));
+    graph->set_output(Nodes(graph, arguments).of(expression));
     return graph;
   }
 

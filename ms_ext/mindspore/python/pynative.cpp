@@ -5,6 +5,7 @@
 #include "mindspore/python/module.h"
 #include "mindspore/python/program_kernel.h"
 #include "mindspore/python/queues.h"
+#include "mindspore/python/run_time_inference.h"
 
 using ms_ext::pynative::Kernel;
 
@@ -12,6 +13,7 @@ PYBIND11_MODULE(_pynative, module) {
   define_graph_call(module);
   define_module(module);
   define_in_pool(module);
+  define_run_time_inference(module);
   module.def("leave_queues", &ms_ext::leave_queues);
   module.def("cast", &ms_ext::pynative::cast);
   module.def("has_mixed_precision", &ms_ext::pynative::has_mixed_precision);
