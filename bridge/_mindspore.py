@@ -69,6 +69,19 @@ def is_one_operator(cell: type[nn.Cell]) -> None:
     amp._auto_mixed_precision_rewrite = rewrite_others
 
 
+def after_set_data(follow: Callable[[Parameter], None]) -> None:
+    """Have a function called with each Parameter that was given other data."""
+    own = Parameter.set_data
+
+    @functools.wraps(own)
+    def set_data(self: Parameter, *args: Any, **kwargs: Any) -> Any:
+        found = own(self, *args, **kwargs)
+        follow(self)
+        return found
+
+    Parameter.set_data = set_data  # type: ignore[method-assign]
+
+
 def refuse_in_vmap(reason: Callable[[Any], str]) -> None:
     """Have `vmap`, and so `jacrev` and `jacfwd`, raise RuntimeError for each primitive of `ops.Custom` for which this
     gives a reason."""

@@ -20,6 +20,7 @@ from bridge.programs.graph import GraphProgram
 from bridge.programs.module_code import differentiates, sets_attribute
 from bridge.programs.refusals import no_gradient
 from bridge.programs.replaced import replaced
+from bridge.programs.set_data import follow_set_data
 from bridge.programs.state import State, tensors_of
 from bridge.programs.written_down import TellsItself
 
@@ -64,6 +65,8 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         if state is None and isinstance(function, torch.nn.Module):
             state, modules = tensors_of(function), [function]
         self.state = State(state or {}, modules, self._calls)
+        if isinstance(function, torch.nn.Module):
+            follow_set_data(self)
         self._is_differentiable = is_differentiable
         self._modules = [part for module in modules for part in module.modules()]
         self._replacements = [*_WITH_GRADIENT]
