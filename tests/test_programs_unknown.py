@@ -145,6 +145,26 @@ def test_one_compilation_serves_all_sizes(
     assert len(compilations) == 2
 
 
+def test_jit_takes_sizes_for_unknown_that_only_the_weights_fit(compilations: list[str]) -> None:
+    module = mlp().eval()
+    net = bridge.cell(module)
+    differentiate = ms.value_and_grad(net, 0, ms.ParameterTuple(net.trainable_params()))
+
+    @ms.jit(dynamic=1)
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return differentiate(x)
+
+    for length in (4, 7, 5, 9):
+        x = torch.from_numpy(data(length, 6)).to(torch_device()).requires_grad_()
+        value, (gradient, gradients) = step(ms.Tensor(data(length, 6)))
+        expected = module(x)
+        assert_equal(value, expected)
+        asked = torch.autograd.grad(expected, [x, *module.parameters()], torch.ones_like(expected))
+        for own, other in zip([gradient, *gradients], asked, strict=True):
+            assert_equal(own, other)
+    assert len(compilations) == 3
+
+
 def test_programs_that_are_kept_stand_beside_new_ones() -> None:
     module = mlp().eval()
     weights = list(module.parameters())

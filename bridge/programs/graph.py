@@ -45,6 +45,7 @@ class GraphProgram:
         self.state = state
         self.autocast = autocast
         self.is_differentiable = is_differentiable
+        self._shapes: list[list[Any]] = []  # of calls whose sizes were known: the last two that differ
 
     @functools.cached_property
     def call(self) -> Any:
@@ -71,8 +72,13 @@ class GraphProgram:
         def plan_for(specs: list[Spec]) -> plan.Plan:
             return self._plan(arguments, specs, torch_device, unknown)
 
-        in_mode = _in_mode(self.state.modules)
-        found = for_all_sizes(specs, lambda specs: in_mode(lambda: plan_for(specs))) if unknown else plan_for(specs)
+        if unknown:
+            in_mode = _in_mode(self.state.modules)
+            found = for_all_sizes(specs, lambda specs: in_mode(lambda: plan_for(specs)), self._shapes)
+        else:
+            found = plan_for(specs)
+            shapes = [spec.shape for spec in specs]
+            self._shapes = [*(other for other in self._shapes[-1:] if other != shapes), shapes]
         kernel = forward_kernel(self.name, found, device, self.is_differentiable)
         tensors = [*weights, *arguments.tensors]  # what it writes to has to be the Parameter itself
         inputs = [tensor if i in found.written else Read(tensor) for i, tensor in enumerate(tensors)]

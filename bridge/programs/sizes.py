@@ -9,7 +9,7 @@ graph has fixed: which tensors there are, and of which ranks and dtypes.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,18 +38,19 @@ def is_family(program: ProgramFile) -> bool:
     return program.path.startswith(_FAMILY)
 
 
-def for_all_sizes(specs: Sequence[Spec], plan_for: PlanFor) -> Plan:
+def for_all_sizes(specs: Sequence[Spec], plan_for: PlanFor, known: Sequence[Sequence[Shape]]) -> Plan:
     """A plan whose programs are families.
 
     Args:
         specs: those of the inputs, with -1 for an unknown size.
         plan_for: makes the plan for inputs of known sizes.
+        known: the shapes of all inputs in calls before, whose sizes were known.
 
     Raises:
         Refusal: which tensors there are, or their ranks, follows from an unknown size.
         Exception: what the function raises at all sizes that were tried.
     """
-    family = _Family(list(specs), plan_for)
+    family = _Family(list(specs), plan_for, known)
     _families.append(family)
     return family.plan
 
@@ -61,12 +62,12 @@ class _Family:
         plan: what all of them have in common, with -1 for what is unknown.
     """
 
-    def __init__(self, specs: list[Spec], plan_for: PlanFor) -> None:
+    def __init__(self, specs: list[Spec], plan_for: PlanFor, known: Sequence[Sequence[Shape]]) -> None:
         self._specs = specs
         self._plan_for = plan_for
         self._unknown = [i for i, spec in enumerate(specs) if -1 in spec.shape]
         self._plans: dict[tuple[Shape, ...], Plan] = {}
-        first, second = self._tried()
+        first, second = self._tried(known)
         number = len(_families)
         forward = _common(first.forward, second.forward, f"{_FAMILY}{number} forward")
         programs = zip(first.backward, second.backward, strict=False)
@@ -74,18 +75,29 @@ class _Family:
         self.plan = replace(first, forward=forward, backward=backward)
         self._check(second)
 
-    def _tried(self) -> tuple[Plan, Plan]:
+    def _tried(self, known: Sequence[Sequence[Shape]]) -> tuple[Plan, Plan]:
         errors: list[Exception] = []
+        try:
+            for shapes in self._guesses(known):
+                try:
+                    first, second = map(self._at, shapes)
+                    return first, second
+                except Exception as error:
+                    errors.append(error)
+            raise errors[0]
+        finally:
+            errors.clear()  # this frame, which they hold, would keep them
+
+    def _guesses(self, known: Sequence[Sequence[Shape]]) -> Iterator[Sequence[Sequence[Shape]]]:
+        """Pairs of shapes for the inputs of unknown sizes."""
+        unknown = [self._specs[i].shape for i in self._unknown]
         for sizes in _STAND_INS:
-            try:
-                first, second = (
-                    self._at([filled(self._specs[i].shape, size) for i in self._unknown]) for size in sizes
-                )
-            except Exception as error:
-                errors.append(error)
-            else:
-                return first, second
-        raise errors[0]
+            yield [[filled(shape, size) for shape in unknown] for size in sizes]
+        # MindSpore also takes sizes for unknown that cannot change, as those that a weight's fit.
+        before = [[shapes[i] for i in self._unknown] for shapes in known if len(shapes) == len(self._specs)]
+        fitting = [shapes for shapes in before if all(map(_is_of, shapes, unknown))]
+        if len(fitting) > 1:
+            yield fitting[-2:]
 
     def _at(self, shapes: Sequence[Shape]) -> Plan:
         """The plan for these shapes of the inputs that have unknown sizes."""
@@ -123,6 +135,10 @@ class _Family:
 
 
 _families: list[_Family] = []
+
+
+def _is_of(shape: Shape, unknown: Shape) -> bool:
+    return len(shape) == len(unknown) and all(b in (-1, a) for a, b in zip(shape, unknown, strict=True))
 
 
 def _of_kind(plan: Plan, kind: str) -> ProgramFile:
