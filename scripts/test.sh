@@ -12,5 +12,5 @@ mypy --allow-untyped-defs setup.py scripts/*.py scripts/{bench,conformance,misus
 find ms_ext -name '*.h' -o -name '*.cpp' -o -name '*.cu' | xargs clang-format --dry-run -Werror aten_ops/leaky_relu.cpp \
   scripts/examples/*/*.{h,cpp,cu} tests/kernels/*.* tests/kernels/*/* || status=1
 ((status == 0)) || echo "linters failed, see above" >&2
-pytest tests -n 2 --dist worksteal || status=1
+pytest tests -n "${BRIDGE_JOBS:-2}" --dist worksteal || status=1
 exit $status
