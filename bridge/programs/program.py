@@ -65,8 +65,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         if state is None and isinstance(function, torch.nn.Module):
             state, modules = tensors_of(function), [function]
         self.state = State(state or {}, modules, self._calls)
-        if isinstance(function, torch.nn.Module):
-            follow_set_data(self)
+        follow_set_data(self.state)
         self._is_differentiable = is_differentiable
         self._modules = [part for module in modules for part in module.modules()]
         self._replacements = [*_WITH_GRADIENT]

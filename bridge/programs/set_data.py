@@ -1,24 +1,25 @@
-"""A module has at once what MindSpore loads: `set_data` and `load_param_into_net` give a Parameter other memory."""
+"""What `set_data` and `load_param_into_net` give a program's Parameter goes into the memory that it has. So a module
+has it at once, and so has a graph that MindSpore compiled before, which goes on with the memory that it knows."""
 
 from __future__ import annotations
 
 import functools
 import weakref
-from typing import Any
 
 import mindspore as ms
 from torch.utils.weak import WeakIdKeyDictionary
 
 from bridge import _mindspore
+from bridge.programs.state import State
 
-_programs = WeakIdKeyDictionary()  # by Parameter
+_states = WeakIdKeyDictionary()  # by Parameter
 
 
-def follow_set_data(program: Any) -> None:
-    """Have a module's program follow each of its Parameters that is given other data."""
+def follow_set_data(state: State) -> None:
+    """Have a state keep its memory when MindSpore gives its Parameters other data."""
     _install()
-    for parameter in program.state.parameters.values():
-        _programs.setdefault(parameter, weakref.WeakSet()).add(program)
+    for parameter in state.parameters.values():
+        _states.setdefault(parameter, weakref.WeakSet()).add(state)
 
 
 @functools.cache
@@ -27,5 +28,5 @@ def _install() -> None:
 
 
 def _follow(parameter: ms.Parameter) -> None:
-    for program in [*_programs.get(parameter, ())]:
-        program.follow()
+    for state in [*_states.get(parameter, ())]:
+        state.take_data(parameter)

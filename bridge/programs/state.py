@@ -12,8 +12,9 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from bridge import _mindspore
-from bridge.op import dtypes
-from bridge.primitive.tensors import torch_view
+from bridge.op import devices, dtypes
+from bridge.primitive.kernel import one_at_a_time
+from bridge.primitive.tensors import torch_view, wait_for_pytorch
 from bridge.programs.calls import Refusal
 
 # A tensor that several programs have is one Parameter, and a Parameter that they have is one tensor, which it keeps.
@@ -104,6 +105,20 @@ class State:
                 self.tensors[position] = tensor
                 _pair(parameter, tensor)
         self._look_at_parts()
+
+    def take_data(self, parameter: ms.Parameter) -> None:
+        """Have what MindSpore has given a Parameter in the memory that both frameworks had before."""
+        position = [*map(id, self.parameters.values())].index(id(parameter))
+        tensor = self.tensors[position]
+        _mindspore.wait()
+        if not _is_like(parameter, tensor) or not tensor.numel() or parameter.data_ptr() == tensor.data_ptr():
+            return
+        with one_at_a_time, torch.no_grad():
+            if devices.target() == "GPU":
+                ms.runtime.synchronize()  # what MindSpore has launched may read the old data
+            tensor.copy_(torch_view(parameter))
+            wait_for_pytorch()
+            self._calls.replace(position, tensor)
 
     def follow_requires_grad(self) -> None:
         """Have what was frozen in one framework since the last call be frozen in the other."""
