@@ -17,6 +17,7 @@ import bridge
 from bridge import aten, optim
 from bridge import nn as tnn
 from bridge.nn import functional as BF
+from shared import on_device, torch_device
 
 X = np.random.default_rng(0).standard_normal((4, 8), np.float32)
 LABELS = np.array([0, 2, 1, 1])
@@ -30,7 +31,7 @@ def mlp() -> torch.nn.Sequential:
 
 
 def equal(found: Any, expected: Any) -> None:
-    np.testing.assert_array_equal(found.asnumpy(), expected.detach().numpy())
+    np.testing.assert_array_equal(found.asnumpy(), expected.detach().cpu().numpy())
 
 
 def torch_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> torch.Tensor:
@@ -43,7 +44,7 @@ def torch_step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> torch.Te
 @pytest.mark.parametrize("differentiate", [ms.value_and_grad, bridge.value_and_grad])
 def test_several_steps_and_an_average_of_weights(differentiate: Any) -> None:
     module = mlp()
-    own = copy.deepcopy(module)
+    own = copy.deepcopy(module).to(torch_device())
     net = bridge.cell(module)
     optimizer = optim.AdamW(net.trainable_params(), lr=0.1)
     weights = ms.ParameterTuple(net.trainable_params())
@@ -69,7 +70,7 @@ def test_several_steps_and_an_average_of_weights(differentiate: Any) -> None:
     expected = [parameter.detach().clone() for parameter in own.parameters()]
     for _ in range(3):
         for found in steps(ms.Tensor(X), ms.Tensor(LABELS)):
-            equal(found, torch_step(torch_optimizer, F.cross_entropy(own(torch.tensor(X)), torch.tensor(LABELS))))
+            equal(found, torch_step(torch_optimizer, F.cross_entropy(own(on_device(X)), on_device(LABELS))))
         for average, one, parameter in zip(averages, expected, own.parameters(), strict=True):
             equal(average, one.lerp_(parameter.detach(), 0.1))
     for name, buffer in own.named_buffers():
@@ -83,7 +84,7 @@ def test_a_gan_steps_in_one_graph(own_optimizer: bool) -> None:
         torch.nn.Linear(4, 8),
         torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)),
     ]
-    torch_generator, torch_discriminator = copy.deepcopy(modules)
+    torch_generator, torch_discriminator = (copy.deepcopy(module).to(torch_device()) for module in modules)
     generator, discriminator = map(bridge.cell, modules)
     generator.update_parameters_name("generator.")
     discriminator.update_parameters_name("discriminator.")
@@ -112,17 +113,18 @@ def test_a_gan_steps_in_one_graph(own_optimizer: bool) -> None:
     noise = X[:, :4]
     for _ in range(3):
         found = step(ms.Tensor(X), ms.Tensor(noise))
-        fake = torch_discriminator(torch_generator(torch.tensor(noise)).detach()).mean()
-        expected = torch_step(torch_first, fake - torch_discriminator(torch.tensor(X)).mean())
-        other = torch_step(torch_second, -torch_discriminator(torch_generator(torch.tensor(noise))).mean())
+        fake = torch_discriminator(torch_generator(on_device(noise)).detach()).mean()
+        expected = torch_step(torch_first, fake - torch_discriminator(on_device(X)).mean())
+        other = torch_step(torch_second, -torch_discriminator(torch_generator(on_device(noise))).mean())
+        # MindSpore adds the gradients of a module's two calls in another order, and has an optimizer of its own.
         for one, two in zip(found, (expected, other), strict=True):
-            np.testing.assert_allclose(one.asnumpy(), two.detach().numpy(), rtol=1e-5)
+            np.testing.assert_allclose(one.asnumpy(), two.detach().cpu().numpy(), rtol=1e-5)
 
 
 def test_mindspores_cells_see_a_step() -> None:
     net = nn.Dense(8, 3)
-    own = torch.nn.Linear(8, 3)
-    own.load_state_dict({name: torch.tensor(p.asnumpy()) for name, p in net.parameters_dict().items()})
+    own = torch.nn.Linear(8, 3, device=torch_device())
+    own.load_state_dict({name: on_device(p.asnumpy()) for name, p in net.parameters_dict().items()})
     optimizer = optim.SGD(net.trainable_params(), 0.5)
 
     def loss_of(x):
@@ -138,9 +140,12 @@ def test_mindspores_cells_see_a_step() -> None:
 
     found = step(ms.Tensor(X / 8))
     torch_optimizer = torch.optim.SGD(own.parameters(), 0.5)
-    expected = torch_step(torch_optimizer, own(torch.tensor(X / 8)).square().sum())
-    np.testing.assert_allclose(found[0].asnumpy(), expected.detach().numpy(), rtol=1e-5)
-    np.testing.assert_allclose(found[1].asnumpy(), own(torch.tensor(X / 8)).square().sum().detach().numpy(), rtol=1e-5)
+    expected = torch_step(torch_optimizer, own(on_device(X / 8)).square().sum())
+    # MindSpore's matrix product rounds otherwise.
+    np.testing.assert_allclose(found[0].asnumpy(), expected.detach().cpu().numpy(), rtol=1e-5)
+    np.testing.assert_allclose(
+        found[1].asnumpy(), own(on_device(X / 8)).square().sum().detach().cpu().numpy(), rtol=1e-5
+    )
 
 
 class Own(tnn.Module):
@@ -163,17 +168,17 @@ def test_a_write_between_two_calls(make: Any) -> None:
         ops.assign_add(weight, x)
         return first, net(x)
 
-    expected = torch.tensor(X)
+    expected = on_device(X)
     for _ in range(2):
         first, second = calls(ms.Tensor(X))
-        equal(first, torch.tensor(X) * expected)
-        expected = expected + torch.tensor(X)
-        equal(second, torch.tensor(X) * expected)
+        equal(first, on_device(X) * expected)
+        expected = expected + on_device(X)
+        equal(second, on_device(X) * expected)
 
 
 def test_a_buffer_that_a_module_writes_to_may_be_written_between() -> None:
     module = mlp()
-    own = copy.deepcopy(module)
+    own = copy.deepcopy(module).to(torch_device())
     net = bridge.cell(module)
     mean = net.parameters_dict()["1.running_mean"]
 
@@ -184,7 +189,7 @@ def test_a_buffer_that_a_module_writes_to_may_be_written_between() -> None:
         return first, net(x)
 
     found = calls(ms.Tensor(X))
-    equal(found[0], own(torch.tensor(X)))
-    own[1].running_mean.zero_()
-    equal(found[1], own(torch.tensor(X)))
+    equal(found[0], own(on_device(X)))
+    own.get_buffer("1.running_mean").zero_()
+    equal(found[1], own(on_device(X)))
     equal(mean, own[1].running_mean)

@@ -40,8 +40,8 @@ abstract::AbstractBasePtr infer(const mindspore::PrimitivePtr &primitive, const 
     py::list given;
     for (const auto &input : inputs) given.append(described(input));
     const py::object results = py::module::import("bridge.primitive.graph_shapes")
-                                 .attr("results")(attribute(primitive, "aten_op"), attribute(primitive, "aten_args"),
-                                                  attribute(primitive, "aten_device"), given);
+                                   .attr("results")(attribute(primitive, "aten_op"), attribute(primitive, "aten_args"),
+                                                    attribute(primitive, "aten_device"), given);
     Inputs tensors;
     for (const auto &result : results) {
       const auto [shape, dtype] = result.cast<std::pair<mindspore::ShapeVector, mindspore::TypePtr>>();
