@@ -143,7 +143,7 @@ def _position(iterator: Iterator[Any]) -> Any:
         return None if frame is None else [frame.f_lasti, dict(frame.f_locals)]
     try:
         return iterator.__reduce__()
-    except TypeError:
+    except Exception:  # whatever somebody's iterators raise
         return None
 
 
