@@ -427,6 +427,16 @@ def test_a_module_has_at_once_what_mindspore_loads(load: Callable[[Any, np.ndarr
         assert equal(call(x), module(on_device(data(3, 4))))
 
 
+def test_what_mindspore_sets_after_pytorch_has_assigned_stays() -> None:
+    module = torch.nn.Linear(3, 2)
+    cell = bridge.cell(module)
+    state = {"weight": torch.full((2, 3), 4.0), "bias": torch.zeros(2)}
+    module.load_state_dict({name: tensor.to(device()) for name, tensor in state.items()}, assign=True)
+    cell.weight.set_data(ms.Tensor(data(2, 3)))
+    assert np.array_equal(module.weight.detach().cpu().numpy(), data(2, 3))
+    assert equal(cell(ms.Tensor(data(4, 3))), module(on_device(data(4, 3)))) and (cell.bias.asnumpy() == 0).all()
+
+
 def test_memory_is_shared_both_ways() -> None:
     module = torch.nn.Linear(4, 4)
     cell = bridge.cell(module)

@@ -188,7 +188,7 @@ class _Launched:
         """Raise for what was set free since MindSpore compiled the graph, if the graph has zeros for its gradient: a
         module's operator has no other gradient for what was frozen then."""
         for i, (is_trained, was_trained) in enumerate(zip(trained, self.trained, strict=True)):
-            if is_trained and not was_trained and not gradients[i].any():
+            if is_trained and not was_trained and gradients[i].numel() and not gradients[i].any():
                 raise RuntimeError(
                     f"{self.step.sharing.parameters[i].name} was frozen when MindSpore compiled this graph, which has "
                     "zeros for its gradient: have another ms.jit compile the step"

@@ -116,9 +116,13 @@ class State:
         with one_at_a_time, torch.no_grad():
             if devices.target() == "GPU":
                 ms.runtime.synchronize()  # what MindSpore has launched may read the old data
-            tensor.copy_(torch_view(parameter))
+            data = torch_view(parameter)
+            if self._calls.has_changed():  # to follow PyTorch takes MindSpore's new memory away
+                data = data.clone()
+                self.follow_parts()
+            self.tensors[position].copy_(data)
             wait_for_pytorch()
-            self._calls.replace(position, tensor)
+            self._calls.replace(position, self.tensors[position])
 
     def follow_requires_grad(self) -> None:
         """Have what was frozen in one framework since the last call be frozen in the other."""
