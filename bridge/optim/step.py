@@ -164,6 +164,7 @@ class _Launched:
         self.step = step
         self.rates = rates
         self.trained = step.sharing.are_trained()
+        self.names = [parameter.name for parameter in step.parameters]  # MindSpore waits for the graph to give one
         self.order: list[int] = []
         self.specs: list[Any] = []
         self._addresses: list[int | None] = []
@@ -190,8 +191,8 @@ class _Launched:
         for i, (is_trained, was_trained) in enumerate(zip(trained, self.trained, strict=True)):
             if is_trained and not was_trained and gradients[i].numel() and not gradients[i].any():
                 raise RuntimeError(
-                    f"{self.step.sharing.parameters[i].name} was frozen when MindSpore compiled this graph, which has "
-                    "zeros for its gradient: have another ms.jit compile the step"
+                    f"{self.names[i]} was frozen when MindSpore compiled this graph, which has zeros for its gradient: "
+                    "have another ms.jit compile the step"
                 )
 
     def _tensors(self, addresses: Sequence[int | None]) -> list[torch.Tensor]:

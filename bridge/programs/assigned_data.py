@@ -45,7 +45,7 @@ class AssignedData:
 
     def replacement(self) -> Replacement:
         """What stands for `Tensor.data`."""
-        return Replacement(torch.Tensor, NAME, property(_own.__get__, self._set))  # type: ignore[arg-type]
+        return Replacement(torch.Tensor, NAME, property(_own.__get__, self._set))
 
     def _set(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         if id(tensor) not in self._inputs:

@@ -21,4 +21,4 @@ def _set(tensor: torch.Tensor, value: bool) -> None:
         _own.__set__(tensor, value)
 
 
-REPLACEMENT = Replacement(torch.Tensor, NAME, property(_own.__get__, _set))  # type: ignore[arg-type]
+REPLACEMENT = Replacement(torch.Tensor, NAME, property(_own.__get__, _set))

@@ -1,4 +1,4 @@
-"""Functions and classes of PyTorch's that are others while a program runs.
+"""Functions, classes and lists of PyTorch's that are others while a program runs.
 
 They are replaced where PyTorch's Python finds them. A mode of PyTorch's would see them too, but some of its layers
 choose other kernels under such a mode.
@@ -6,7 +6,7 @@ choose other kernels under such a mode.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +15,15 @@ _ABSENT = object()  # of a module that has a builtin function only until it name
 
 @dataclass(frozen=True)
 class Replacement:
-    """`function` stands for `holder.name`."""
+    """`stand_in` stands for `holder.name`."""
 
     holder: Any
     name: str
-    function: Callable[..., Any]
+    stand_in: Any
 
 
 class replaced:  # lower case: it is called as a function; a generator's context manager takes twice its time
-    """Inside, these functions stand in the place of PyTorch's."""
+    """Inside, these stand in the place of PyTorch's."""
 
     def __init__(self, replacements: Sequence[Replacement]) -> None:
         self._replacements = replacements
@@ -31,7 +31,7 @@ class replaced:  # lower case: it is called as a function; a generator's context
     def __enter__(self) -> None:
         self._before = [getattr(each.holder, each.name, _ABSENT) for each in self._replacements]
         for each in self._replacements:
-            setattr(each.holder, each.name, each.function)
+            setattr(each.holder, each.name, each.stand_in)
 
     def __exit__(self, *_: Any) -> None:
         for each, own in zip(self._replacements, self._before, strict=True):
