@@ -26,7 +26,7 @@ from bridge.primitive import in_pytorch, precision
 from bridge.primitive.aten import ATen
 from bridge.primitive.composite import launch
 from bridge.primitive.expression import expression
-from bridge.primitive.graph_calls import Call, Part, graph_call, users_lines
+from bridge.primitive.graph_calls import graph_call, users_lines
 from bridge.primitive.kernel import keep, launch_again
 
 
@@ -222,7 +222,7 @@ def planned_in_graph(bound: Bound, wants_cpu: bool, graph_call: Any, product: An
         if len(floating) == 1:  # casts change no shape: what is wrong is found here
             expression(bound, wants_cpu)
         lines = users_lines() if len(floating) > 1 else ""
-        return Call(precision.with_product, [graph_call, Part((0,)), Part((1,)), lines])
+        return precision.with_product(graph_call, 2, lines)
     bound.tensors = precision.cast_in_graph(bound, product.dtype)
     try:
         return expression(bound, wants_cpu)

@@ -16,6 +16,7 @@ from mindspore.rewrite.parsers import assign_parser
 import bridge
 from bridge import aten, kernels
 from bridge import nn as tnn
+from bridge import torch as T
 from bridge.operator import Operator
 
 RANDOM = np.random.default_rng(7)
@@ -295,6 +296,33 @@ def test_level_o1_leaves_layers_and_modules_as_they_are() -> None:
     changed = amp.auto_mixed_precision(net, "O1")
     np.testing.assert_array_equal(array(changed.module(changed.first(ms.Tensor(X)))), array(expected))
     assert changed(ms.Tensor(X)).shape == (4, 4)
+
+
+class Programs(nn.Cell):
+    """A module, and a function of several calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = bridge.cell(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()))
+        self.function = T.stft
+
+    def construct(self, x, by_function):
+        return self.function(x, 4, return_complex=False) if by_function else self.module(x)
+
+
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+def test_auto_does_not_reach_into_programs(mode: int) -> None:
+    ms.set_context(mode=mode)
+    net, x = amp.auto_mixed_precision(Programs(), "auto", ms.bfloat16), ms.Tensor(X)
+    for by_function, name in enumerate(("Sequential", "stft")):
+        with pytest.raises(RuntimeError, match=f"{name}: the lists of mindspore.amp do not reach into") as error:
+            net(x, bool(by_function))
+        assert mode == ms.PYNATIVE_MODE or "else self.module(x)" in str(error.value)
+    for by_function in (False, True):
+        assert Programs()(x, by_function).dtype == ms.float32
+    net = Programs()
+    net.module.to_float(ms.bfloat16)
+    assert amp.auto_mixed_precision(net, "auto", ms.bfloat16)(x, False).dtype == ms.bfloat16
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from mindspore import ops
 from bridge.call.arguments import Bound
 from bridge.op.encoding import Slot, Text
 from bridge.op.overload import Overload
-from bridge.primitive.graph_calls import Computed
+from bridge.primitive.graph_calls import Call, Computed, Part
 
 # The operators in the lists of `auto_mixed_precision` (mindspore.train.amp), with ATen's for the same computation:
 # those that run in lower precision, in float32, and in the widest dtype of their inputs.
@@ -115,9 +115,18 @@ def kept(op: Overload, text: Text) -> list[int]:
 _FLOATING = (ms.float16, ms.bfloat16, ms.float32, ms.float64)
 
 
-def with_product(call, args, kwargs, lines):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-    """A call with one more argument: a product whose dtype is the level's lower precision, or float32."""
-    return call(args, kwargs, PRODUCT(ONE, ONE), lines)
+def _with_product(call, lines, *args):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+    return call(*args, PRODUCT(ONE, ONE), lines)
+
+
+def with_product(graph_call: Any, arguments: int, lines: str) -> Call:
+    """The expression of a call again, with two more arguments: a product whose dtype is the level's lower precision, or
+    float32; and lines.
+
+    Args:
+        arguments: how many it has.
+    """
+    return Call(_with_product, [graph_call, lines, *(Part((i,)) for i in range(arguments))])
 
 
 def listed_dtypes(bound: Bound) -> set[Any]:

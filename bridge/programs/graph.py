@@ -7,11 +7,14 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import mindspore as ms
 import torch
 from mindspore.ops.functional import depend
 
+from bridge import _mindspore
 from bridge.op import devices
-from bridge.primitive.graph_calls import Call, GraphTensor, Read, graph_call
+from bridge.primitive import precision
+from bridge.primitive.graph_calls import Call, GraphTensor, Read, graph_call, users_lines
 from bridge.programs import plan, result_tree, store
 from bridge.programs.attributes import Attributes
 from bridge.programs.calls import Refusal
@@ -28,7 +31,8 @@ class GraphProgram:
 
     Args:
         function, name, state: see Program.
-        autocast: gives the context for the dtype that MindSpore asks for.
+        autocast: gives the context for the dtype that MindSpore asks for. It is told whether MindSpore casts for the
+            operators of a list, and may refuse that.
         is_differentiable: see Program.
     """
 
@@ -37,13 +41,14 @@ class GraphProgram:
         function: Callable[..., Any],
         name: str,
         state: State,
-        autocast: Callable[[], Any],
+        autocast: Callable[[bool], Any],
         is_differentiable: bool = True,
     ) -> None:
         self.function = function
         self.name = name
         self.state = state
-        self.autocast = autocast
+        self._refuse_lists = functools.partial(autocast, True)
+        self.autocast = functools.partial(autocast, False)
         self.is_differentiable = is_differentiable
         self._shapes: list[list[Any]] = []  # of calls whose sizes were known: the last two that differ
 
@@ -52,8 +57,34 @@ class GraphProgram:
         """Called with the Parameters of the state, the arguments and the keyword arguments."""
         return graph_call(self.name, self.plan_in_graph)
 
-    def plan_in_graph(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """The expression of a call (bridge/primitive/graph_calls.py)."""
+    def plan_in_graph(
+        self,
+        weights: list[GraphTensor],
+        args: list[Any],
+        kwargs: dict[str, Any],
+        product: Any = None,
+        lines: str = "",
+        again: Any = None,
+    ) -> Any:
+        """The expression of a call (bridge/primitive/graph_calls.py).
+
+        A call that mixed precision may reach is planned again.
+
+        Args:
+            product, lines: see Operator.plan_in_graph.
+            again: the graph_call of `args` and `kwargs` that plans it again, where there are no weights.
+        """
+        if product is None and _mindspore.auto_levels().exist():
+            return precision.with_product(again or self.call, 2 if again else 3, users_lines())
+        try:
+            if product is not None and product.dtype != ms.float32:
+                self._refuse_lists()
+            return self._planned(weights, args, kwargs)
+        except Exception as error:
+            error.args = (f"{error}{lines}",)
+            raise
+
+    def _planned(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
         self.state.follow_requires_grad()
         for module in self.state.modules:
             refuse_hooks(module)

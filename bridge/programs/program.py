@@ -127,7 +127,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         """The function on PyTorch's tensors, as a part of another program."""
         if self.precision is None and not direct.has_mixed_precision():  # the usual call
             return self.function(*args, **kwargs)
-        with self._autocast():
+        with self._autocast(direct.has_mixed_precision()):
             return self.function(*args, **kwargs)
 
     def _differentiating(self, *args: Any, **kwargs: Any) -> Any:
@@ -147,12 +147,16 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         """See State."""
         self.state.follow_requires_grad()
 
-    def _autocast(self) -> Any:
-        """What runs the module in the dtype that MindSpore asks for."""
+    def _autocast(self, by_lists: bool) -> Any:
+        """What runs the module in the dtype that MindSpore asks for.
+
+        Args:
+            by_lists: whether it casts for the operators of a list here.
+        """
         if self.precision is not None:
             device = "cpu" if self._gpu < 0 else "cuda"
             return torch.autocast(device, self.precision, enabled=self.precision != torch.float32)
-        if direct.has_mixed_precision():
+        if by_lists:
             raise RuntimeError(
                 f"{self.name}: the lists of mindspore.amp do not reach into a PyTorch module: give "
                 "its Cell a dtype of its own, by to_float"

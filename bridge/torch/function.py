@@ -200,7 +200,7 @@ class Function(_mindspore.CompiledAsMethod):
         except WritesArgument:
             return self.plan_in_graph(*self._not_in_place(args, kwargs), product, lines)
         if found is None or (found.op is not None and in_pytorch.without_kernel(found.op)):
-            return self.program.graph.plan_in_graph([], args, kwargs)
+            return self.program.graph.plan_in_graph([], args, kwargs, product, lines, self._graph_call)
         return in_graph.traced(
             found, marks.tensors, lambda bound: planned_in_graph(bound, False, self._graph_call, product, lines)
         )
