@@ -329,6 +329,67 @@ def test_what_only_the_next_call_sees_is_refused(make: Callable[[], nn.Module], 
         np.testing.assert_array_equal(found.asnumpy(), expected.detach().cpu().numpy())
 
 
+class KeepsATable(nn.Module):
+    """In evaluation mode it keeps what `make` gives until it is trained again, as LeViT does with biases."""
+
+    def __init__(self, make: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.make, self.weight = make, nn.Parameter(torch.linspace(0.0, 1.0, 9))
+        self.table: dict[str, torch.Tensor] = {}
+
+    def train(self, mode: bool = True) -> KeepsATable:
+        if mode:
+            self.table.clear()
+        return super().train(mode)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            return x * self.make(self.weight, x)
+        if "made" not in self.table:
+            self.table["made"] = self.make(self.weight, x)
+        return x * self.table["made"]
+
+
+class KeepsTheFirst(KeepsATable):
+    train = nn.Module.train
+
+
+def of_weight(weight: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return weight[torch.arange(6, device=x.device)].exp()
+
+
+def test_a_table_of_parameters_that_training_drops() -> None:
+    module: Any = nn.Sequential(KeepsATable(of_weight)).eval()
+    reference = copy.deepcopy(module).to(torch_device())
+    cell: Any = bridge.cell(module)
+    cell.set_train(False)
+
+    @ms.jit
+    def evaluated(x: ms.Tensor) -> ms.Tensor:
+        return cell(x)
+
+    for seed in range(3):
+        x = data(4, 6, seed=seed)
+        np.testing.assert_array_equal(evaluated(ms.Tensor(x)).asnumpy(), reference(on_device(x)).detach().cpu().numpy())
+        assert not module[0].table
+        weight = cell.trainable_params()[0]
+        weight.set_data(ms.Tensor(weight.asnumpy() + 0.5))
+        reference[0].weight.data += 0.5
+        reference.train().eval()
+
+
+@pytest.mark.usefixtures("graph_mode")
+@pytest.mark.parametrize(
+    "module",
+    [KeepsTheFirst(of_weight), KeepsATable(lambda weight, x: x * 2), KeepsATable(lambda weight, x: torch.rand_like(x))],
+    ids=["not dropped", "of an argument", "of a draw"],
+)
+def test_another_table_is_refused(module: nn.Module) -> None:
+    cell: Any = bridge.cell(module.eval())
+    with pytest.raises(RuntimeError, match=rf"{type(module).__name__}\.table changes in a call"):
+        cell(ms.Tensor(data(4, 6)))
+
+
 @pytest.mark.usefixtures("graph_mode")
 @pytest.mark.parametrize(
     "kept", [itertools.count(1), iter([1, 2, 3]), itertools.cycle([1, 2]), (number for number in range(9))], ids=type

@@ -3,6 +3,7 @@ and would go on with what stood there at that time."""
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -88,6 +89,17 @@ class Attributes:
             if any(changed[key] for key in changed.keys() - others):
                 _restore(module, before, changed.keys() - others)
 
+    def are_caches(self, follows_from_state: Callable[[torch.Tensor], bool]) -> bool:
+        """Whether all that changed are tensors that modules in evaluation mode have computed from their parameters, and
+        that these drop when they are trained again: the next call would find what it computes in a graph."""
+        for _, module, before, now in self._changed():
+            changed = [_tensors(part) for key in now for _, part in _changed_parts(before.get(key), now[key])]
+            if module.training or not all(leaves and all(map(follows_from_state, leaves)) for leaves in changed):
+                return False
+            if not _drops(module, before, now.keys()):
+                return False
+        return True
+
     def restore(self) -> None:
         """Have the modules be as they were: a capture computes nothing that may stay."""
         for _, module, before, changed in self._changed():
@@ -106,6 +118,20 @@ class Attributes:
             }
             if changed:
                 yield path, module, before, changed
+
+
+def _drops(module: torch.nn.Module, before: dict[str, _Seen], names: Iterable[str]) -> bool:
+    """Whether a module's `train` has these attributes be as they were."""
+    if type(module).train is torch.nn.Module.train:
+        return False
+    probe = copy.copy(module)
+    probe._modules = {}
+    try:
+        probe.train()
+    except Exception:  # it asks its parts
+        return False
+    now = _attributes(probe, _Look())
+    return all(_is_same(before.get(key), now.get(key), set()) for key in names)
 
 
 def _restore(module: torch.nn.Module, before: dict[str, _Seen], names: Iterable[str]) -> None:

@@ -136,7 +136,9 @@ class GraphProgram:
             kept = found[1].kept
             kept.give_data_in(self.state.modules)
             changed = kept.cached + before.changed() + kept.unknown
-            is_other = bool(kept.cached) or (bool(changed) and self._differs_now(found[0], inputs))
+            is_other = bool(kept.cached)
+            if changed and not is_other and (kept.unknown or not before.are_caches(found[1].follows_from_state)):
+                is_other = self._differs_now(found[0], inputs)
             kept.forget()
             if is_other:
                 raise Refusal(keeps_between_calls(changed[0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -90,12 +91,14 @@ class Origin:
         files: those of the code that called PyTorch.
         tensors: the ids of the tensors that the function has found.
         is_constant: whether a tensor that it has made is the same in each call, whatever the tensors with some ids are.
+        follows_from_state: whether a tensor that it has made follows from the state alone.
         kept: what it has left elsewhere.
     """
 
     files: set[str]
     tensors: set[int]
     is_constant: Callable[[torch.Tensor, set[int]], bool]
+    follows_from_state: Callable[[torch.Tensor], bool]
     kept: KeptElsewhere
 
 
@@ -126,7 +129,8 @@ def make(
         pair.written,
         captured.no_gradient,
     )
-    return plan, Origin(tape.files, found, tape.is_constant, tape.kept)
+    follows_from_state = functools.partial(tape.follows_from, captured.inputs[: captured.state])
+    return plan, Origin(tape.files, found, tape.is_constant, follows_from_state, tape.kept)
 
 
 def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:

@@ -8,7 +8,7 @@ draw stands where the program makes it, so that a replay has PyTorch's own bits.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from traceback import FrameSummary
 from types import FrameType
 from typing import Any
@@ -149,6 +149,24 @@ class Tape(TorchDispatchMode):
         """Whether a tensor follows from constants only, and from none with these ids."""
         register = self._registers.get(id(tensor))
         return register is not None and self._values.follows_from_others(register, than)
+
+    def follows_from(self, sources: Sequence[int], tensor: torch.Tensor) -> bool:
+        """Whether a tensor follows from these registers and constants, without draws, and nothing writes to what it
+        follows from."""
+        register = self._registers.get(id(tensor))
+        if register is None:
+            return False
+        needed = {register}
+        for call in reversed(self.calls):
+            if not needed.isdisjoint(call.results):
+                if torch.Tag.nondeterministic_seeded in call.op.tags:
+                    return False
+                needed.update(call.operands)
+        made = {number for call in self.calls for number in call.results}
+        written = {storage_of(self.tensors[number]) for call in self.calls for number in call.written}
+        return needed <= made | self.constants.keys() | {*sources} and not any(
+            storage_of(self.tensors[number]) in written for number in needed
+        )
 
     def _is_own(self, tensor: torch.Tensor) -> bool:
         return id(tensor) in self._registers
