@@ -26,7 +26,7 @@ from bridge.primitive import in_pytorch, precision
 from bridge.primitive.aten import ATen
 from bridge.primitive.composite import launch
 from bridge.primitive.expression import expression
-from bridge.primitive.graph_calls import graph_call, users_lines
+from bridge.primitive.graph_calls import add_lines, graph_call, users_lines
 from bridge.primitive.kernel import keep, launch_again
 
 
@@ -227,7 +227,7 @@ def planned_in_graph(bound: Bound, wants_cpu: bool, graph_call: Any, product: An
     try:
         return expression(bound, wants_cpu)
     except Exception as error:
-        error.args = (f"{error}{lines}",)
+        add_lines(error, lines)
         raise
 
 

@@ -618,6 +618,16 @@ def test_the_line_may_be_that_of_a_package_whose_name_begins_with_torch() -> Non
         as_cell(module)(ms.Tensor(np.ones((2, 3), np.float32)))
 
 
+def test_a_missing_key_is_named_with_its_line() -> None:
+    class Misses(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + {"scale": 1}["weights"]
+
+    with pytest.raises(KeyError) as caught:
+        as_cell(Misses())(ms.Tensor(np.ones((2, 3), np.float32)))
+    assert caught.value.args[0].startswith("weights\n\nIn file")
+
+
 def test_hooks_are_refused_by_name() -> None:
     module = mlp()
     module[1].register_forward_hook(lambda *_: None)  # type: ignore[index, union-attr]

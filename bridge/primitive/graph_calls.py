@@ -132,7 +132,7 @@ def graph_call(name: str, plan: Callable[..., Any]) -> Any:
         try:
             return found(*arguments)
         except Exception as error:
-            error.args = (f"{error}{users_lines()}",)
+            add_lines(error, users_lines())
             raise
 
     return direct.graph_call(name, planned)
@@ -157,6 +157,12 @@ class PlannedBprop(_mindspore.CompiledAsMethod):
     def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
         """The expression of the gradients of `inputs`, from the results and their gradients."""
         raise NotImplementedError
+
+
+def add_lines(error: Exception, lines: str) -> None:
+    """Have an error say these lines too."""
+    said = error.args[0] if isinstance(error, KeyError) and error.args else error  # its str() is a repr
+    error.args = (f"{said}{lines}",)
 
 
 def users_lines() -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from bridge.primitive.graph_calls import add_lines
 from bridge.programs import checkpoints, constant_arguments, in_lists, leaves
 from bridge.programs.calls import Call, Refusal
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
@@ -138,7 +139,7 @@ def _captured(
             forward = len(tape.calls)
             cotangents, gradients, no_gradient = _differentiate(tape, results, leaves)
     except Exception as error:
-        error.args = (f"{error}{_location(error, tape)}",)
+        add_lines(error, _location(error, tape))
         tape.kept.give_data(tape.namespaces.values())
         tape.kept.forget()
         raise

@@ -14,7 +14,7 @@ from mindspore.ops.functional import depend
 from bridge import _mindspore
 from bridge.op import devices
 from bridge.primitive import precision
-from bridge.primitive.graph_calls import Call, GraphTensor, Read, graph_call, users_lines
+from bridge.primitive.graph_calls import Call, GraphTensor, Read, add_lines, graph_call, users_lines
 from bridge.programs import plan, result_tree, store
 from bridge.programs.attributes import Attributes
 from bridge.programs.calls import Refusal
@@ -81,7 +81,7 @@ class GraphProgram:
                 self._refuse_lists()
             return self._planned(weights, args, kwargs)
         except Exception as error:
-            error.args = (f"{error}{lines}",)
+            add_lines(error, lines)
             raise
 
     def _planned(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
