@@ -6,6 +6,8 @@ import copy
 import dataclasses
 import math
 import pathlib
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -651,6 +653,15 @@ def test_a_program_is_captured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bridge.programs.graph.GraphProgram._capture", refuse)
     assert_equal([expected], [as_cell(module)(to_mindspore(x))])
     assert sorted(store.place().iterdir()) == kept
+
+
+def test_a_program_is_kept_beside_modules_that_import_when_they_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lazy(types.ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            raise ImportError(f"what has {name} is not installed")
+
+    monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
+    assert as_cell(nn.ReLU())(ms.Tensor(np.ones(2, np.float32))).asnumpy().tolist() == [1, 1]
 
 
 def test_other_settings_are_another_program() -> None:
