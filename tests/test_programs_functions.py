@@ -181,6 +181,7 @@ def test_a_function_is_kept_if_all_of_its_tensors_are_known(context_mode: str) -
     assert equal(Calls(Program(lambda x: x + FOUND))(x), numbers(3) + 1)
     assert _kept() == 1
     assert equal(Calls(Program(lambda x: x - found.FOUND))(x), numbers(3) - 1)
+    assert equal(Calls(Program(lambda x: x * found.FOUND.tolist()[0]))(x), numbers(3))
     assert _kept() == 1  # nobody could tell that the tensor is another in the next process
 
 

@@ -6,6 +6,8 @@ import copy
 import dataclasses
 import math
 import pathlib
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -557,6 +559,23 @@ class ReadsByNumPy(nn.Module):
         return torch.from_numpy(np.sort(x.detach().numpy()))
 
 
+class WritesToArray(nn.Module):
+    """Or to its tensor: both have one memory."""
+
+    def __init__(self, is_written: bool) -> None:
+        super().__init__()
+        self.is_written = is_written
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        table = torch.arange(3.0, device="cpu")
+        array = table.numpy()
+        if self.is_written:
+            array[0] = 7
+            return x * table[0]
+        table += 1
+        return x * float(array[0])
+
+
 class Prints(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -588,6 +607,8 @@ REFUSALS = [
     (CountsTransposed, ["asks for a shape that depends on data", "x.t().masked_select(x.t() > 0)"]),
     (AsksColumn, ["asks for a value that depends on data", "return x * x[:1, 0].item()"]),
     (ReadsByNumPy, ["Tensor.numpy asks for a value that depends on data", "np.sort(x.detach().numpy())"]),
+    (lambda: WritesToArray(True), ["no writes to what Tensor.numpy gave", "array = table.numpy()"]),
+    (lambda: WritesToArray(False), ["nor to its tensor", "array = table.numpy()"]),
     (Prints, ["Tensor.__repr__ asks for a value that depends on data", "print(self.scale)"]),
     (Chooses, ["torch's cond is no single operator", "return torch.cond("]),
     (Linearizes, ["torch.func.linearize traces a function", "torch.func.linearize(torch.sin, x)"]),
@@ -661,6 +682,33 @@ def test_a_program_is_captured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bridge.programs.graph.GraphProgram._capture", refuse)
     assert_equal([expected], [as_cell(module)(to_mindspore(x))])
     assert sorted(store.place().iterdir()) == kept
+
+
+def test_a_program_is_kept_beside_modules_that_import_when_they_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lazy(types.ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            raise ImportError(f"what has {name} is not installed")
+
+    monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
+    assert as_cell(nn.ReLU())(ms.Tensor(np.ones(2, np.float32))).asnumpy().tolist() == [1, 1]
+
+
+TABLE = torch.arange(1.0, 4.0)
+
+
+class ReadsConstants(nn.Module):
+    """What it finds, and what it makes of that."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        table = np.sqrt(((1 + TABLE) / 2).numpy()) + np.array(TABLE.detach())
+        array = torch.from_numpy(np.ones(3, np.float32))
+        array += 1  # which the array does not have while a graph is captured
+        return x * torch.from_numpy(table).to(x.device) * array.tolist()[0] * float(TABLE.numpy()[2])
+
+
+def test_constants_are_read() -> None:
+    x = torch.randn(2, 3, device=devices.torch_name(devices.target()))
+    assert_equal([ReadsConstants()(x)], [as_cell(ReadsConstants())(to_mindspore(x))])
 
 
 def test_other_settings_are_another_program() -> None:

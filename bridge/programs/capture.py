@@ -126,7 +126,7 @@ def _captured(
         with (
             torch.enable_grad(),
             torch.autograd.set_multithreading_enabled(False),
-            refuse_reads(state),
+            refuse_reads(state, tape.data_of),
             replaced([*_REPLACEMENTS, *tape.replacements()]),
             fake_mode,
             tape,

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from bridge.programs.calls import Refusal
+from bridge.programs.calls import Refusal, no_modes
 from bridge.programs.replaced import Replacement, replaced
 
 _READS = ("tolist", "numpy")
 
+Data = Callable[[torch.Tensor], torch.Tensor | None]
+
 
 @contextlib.contextmanager
-def refuse_reads(state: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Refuse them for these tensors, whose data a captured program must not hold.
+def refuse_reads(state: Sequence[torch.Tensor], data_of: Data) -> Iterator[None]:
+    """Refuse them, but for tensors whose data is the same in each call: `data_of` gives it, or None.
 
-    What prints them is refused at the end only: an error that has their text is an error first.
+    What prints a tensor of the state is refused at the end only: an error that has its text is an error first.
     """
     refused = {id(tensor) for tensor in state}
     printed: list[Refusal] = []
+    arrays: list[_Array] = []
     for name in _READS:
-        setattr(torch.Tensor, name, _checked(name, refused))
+        setattr(torch.Tensor, name, _checked(name, data_of, arrays))
     try:
         with replaced([_printing("__repr__", refused, printed), _printing("__format__", refused, printed)]):
             yield
@@ -35,6 +40,8 @@ def refuse_reads(state: Sequence[torch.Tensor]) -> Iterator[None]:
             delattr(torch.Tensor, name)
     if printed:
         raise printed[0]
+    for array in arrays:
+        array.check(data_of(array.tensor))
 
 
 def _refusal(name: str) -> Refusal:
@@ -43,13 +50,35 @@ def _refusal(name: str) -> Refusal:
     )
 
 
-def _checked(name: str, refused: set[int]) -> Callable[..., Any]:
+@dataclasses.dataclass
+class _Array:
+    """An array that a tensor gave. PyTorch's has the tensor's memory, this one a copy."""
+
+    tensor: torch.Tensor
+    array: np.ndarray[Any, Any]
+    where: TracebackType | None
+
+    def check(self, data: torch.Tensor | None) -> None:
+        """Refuse writes to either of them: the other one would not have them."""
+        if data is None or data.numpy(force=True).tobytes() != self.array.tobytes():
+            what = "a graph takes no writes to what Tensor.numpy gave, nor to its tensor: PyNative mode does"
+            raise Refusal(what).with_traceback(self.where)
+
+
+def _checked(name: str, data_of: Data, arrays: list[_Array]) -> Callable[..., Any]:
     own = getattr(torch._C.TensorBase, name)
 
     def read(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if id(tensor) in refused or (name == "numpy" and isinstance(tensor, FakeTensor)):
-            raise _refusal(name)
-        return own(tensor, *args, **kwargs)
+        if name == "tolist" and isinstance(tensor, FakeTensor):
+            return own(tensor)  # asks for one number after the other
+        with no_modes():
+            data = data_of(tensor)
+            if data is None:
+                raise _refusal(name)
+            found = own(data.requires_grad_(tensor.requires_grad), *args, **kwargs)
+        if name == "numpy":
+            arrays.append(_Array(tensor, found, _stack()))
+        return found
 
     return read
 

@@ -106,7 +106,7 @@ def _sources(files: Iterable[str]) -> set[str]:
     """The loaded files of the packages that these belong to."""
     loaded = {}
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
+        file = getattr(module, "__dict__", {}).get("__file__")  # a module's `__getattr__` may import others
         if isinstance(file, str) and file.endswith(".py"):
             loaded[file] = name.partition(".")[0]
     own = {file for file in files if not file.startswith(_VERSIONED) and os.path.exists(file)}

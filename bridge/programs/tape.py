@@ -91,7 +91,7 @@ class Tape(TorchDispatchMode):
         """Those of these files that are the program's."""
         self._lines: dict[int, FrameSummary] = {}  # the program's, by the numbers of autograd's nodes
         self._node = -1
-        self.kept = KeptElsewhere(self._is_own, self._data_of)
+        self.kept = KeptElsewhere(self._is_own, self.data_of)
         self._registers: dict[int, int] = {}
         self._state: dict[Any, int] = {}
         self._aliases: list[torch.Tensor] = []
@@ -171,9 +171,9 @@ class Tape(TorchDispatchMode):
     def _is_own(self, tensor: torch.Tensor) -> bool:
         return id(tensor) in self._registers
 
-    def _data_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The data of a tensor that is the same in each call."""
-        return self.known(self._registers[id(tensor)])
+    def data_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The data of a tensor that is the same in each call; None if it is not."""
+        return self.known(self.register(tensor))
 
     def known(self, register: int) -> torch.Tensor | None:
         """The data of a register that is the same in each call; None if it is not."""
