@@ -127,6 +127,18 @@ def test_weights_that_are_given_other_data_between_steps_are_seen(tmp_path: path
     assert same(step(x), in_torch(reference, x))
 
 
+scripted: Any = torch.jit.script
+
+
+def test_a_scripted_module_with_buffers(differentiate: Differentiate) -> None:
+    net, x = bridge.cell(scripted(mlp())), ms.Tensor(data(3, 4))
+    reference: Any = mlp().to(device())
+    step = differentiate(net, net.trainable_params())
+    for _ in range(2):
+        assert same(step(x), in_torch(reference, x))
+    assert equal(net.parameters_dict()["1.running_mean"], reference.get_buffer("1.running_mean"))
+
+
 def test_copies_are_differentiated(differentiate: Differentiate) -> None:
     net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
     expected = in_torch(copy.deepcopy(net.module).to(device()), x)

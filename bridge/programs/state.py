@@ -73,12 +73,13 @@ class State:
             _Buffer(owner._buffers, key, buffer, positions[id(buffer)])
             for module in modules
             for _, owner, key, buffer in _persistent_buffers(module)
+            if isinstance(owner._buffers, dict)  # TorchScript's are C++'s
         ]
         parts = [part for module in modules for part in module.modules()]
         self._places = [
             (part._parameters, name, positions[id(parameter)])
             for part in parts
-            if isinstance(part._parameters, dict)  # TorchScript's are C++'s
+            if isinstance(part._parameters, dict)
             for name, parameter in part._parameters.items()
             if parameter is not None
         ]
