@@ -148,6 +148,7 @@ class Step(_mindspore.CompiledAsMethod):
         gradients = _as_list(gradients)
         self._check(gradients)
         self._refuse_unlike(gradients)
+        self.sharing.state.stay()
         launched = _Launched(self, len(rates), [gradient is not None for gradient in gradients])
         self._launched.append(launched)
         given = [*rates, *(gradient for gradient in gradients if gradient is not None)]
