@@ -82,6 +82,24 @@ def after_set_data(follow: Callable[[Parameter], None]) -> None:
     Parameter.set_data = set_data  # type: ignore[method-assign]
 
 
+@functools.cache
+def before_graphs(follow: Callable[[], None]) -> None:
+    """Have a function called before each run of a compiled graph."""
+    of_cells: Any = type(importlib.import_module("mindspore.nn.cell")._cell_graph_executor)
+    of_functions = importlib.import_module(of_cells.__module__)._JitExecutor  # MindSpore 2.10 has that elsewhere
+    for executor in (of_cells, of_functions):
+        executor.__call__ = _after(follow, executor.__call__)
+
+
+def _after(first: Callable[[], None], run: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(run)
+    def both(*args: Any, **kwargs: Any) -> Any:
+        first()
+        return run(*args, **kwargs)
+
+    return both
+
+
 def refuse_in_vmap(reason: Callable[[Any], str]) -> None:
     """Have `vmap`, and so `jacrev` and `jacfwd`, raise RuntimeError for each primitive of `ops.Custom` for which this
     gives a reason."""

@@ -130,6 +130,21 @@ def test_groups_and_mindspores_own_parameters(jit: bool) -> None:
     Compared("AdamW", cells_of_mindspores, groups, jit).run()
 
 
+@pytest.mark.parametrize("jit", [False, True])
+def test_a_parameter_without_a_gradient_stays(jit: bool) -> None:
+    module = torch.nn.Linear(3, 2)
+    net, before = bridge.cell(module), copy.deepcopy(module.state_dict())
+    optimizer = optim.AdamW(net.trainable_params(), lr=0.1, weight_decay=0.5)
+
+    def step(gradient):
+        return optimizer((None, gradient))
+
+    for _ in range(4):
+        (ms.jit(step) if jit else step)(ms.Tensor(data(2)))
+    assert torch.equal(module.weight, before["weight"]) and not torch.equal(module.bias, before["bias"])
+    assert list(optimizer.state_dict()["state"]) == [1]
+
+
 def test_graphs_of_several_shapes_share_an_optimizer() -> None:
     pair = Compared("AdamW")
 

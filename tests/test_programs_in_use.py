@@ -109,7 +109,6 @@ def test_weights_that_are_written_to_between_steps_are_seen(differentiate: Diffe
 
 
 def test_weights_that_are_given_other_data_between_steps_are_seen(tmp_path: pathlib.Path) -> None:
-    """Not in a graph: MindSpore's graphs go on with the data that a Parameter had, with its own operators too."""
     net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
     reference = mlp().to(device())
     step = in_one(net, net.trainable_params())
@@ -125,6 +124,124 @@ def test_weights_that_are_given_other_data_between_steps_are_seen(tmp_path: path
     ms.load_param_into_net(net, ms.load_checkpoint(str(tmp_path / "net.ckpt")))
     reference.load_state_dict(saved)
     assert same(step(x), in_torch(reference, x))
+
+
+def halved_data(net: Any) -> None:
+    net[0].weight.data = net[0].weight.data * 0.5
+
+
+def halved_by_set(net: Any) -> None:
+    with torch.no_grad():
+        net[0].weight.set_(net[0].weight.detach() * 0.5)
+
+
+def halved_vector(net: Any) -> None:
+    vector = torch.nn.utils.parameters_to_vector(net.parameters()) * 0.5
+    torch.nn.utils.vector_to_parameters(vector, net.parameters())
+
+
+def other_buffer(net: Any) -> None:
+    net[1].running_mean = net[1].running_mean + 1
+
+
+def buffers_data(net: Any) -> None:
+    net[1].running_mean.data = net[1].running_mean + 1
+
+
+def other_weight(net: Any) -> None:
+    net[3].weight = torch.nn.Parameter(net[3].weight.detach() * 0.5)
+
+
+def in_shared_memory(net: Any) -> None:
+    net.share_memory()
+
+
+ASSIGNED = [halved_data, halved_by_set, halved_vector, other_buffer, buffers_data, other_weight, in_shared_memory]
+
+
+@pytest.mark.parametrize("change", ASSIGNED)
+def test_what_pytorch_assigns_between_steps_is_seen(
+    change: Callable[[Any], None], differentiate: Differentiate
+) -> None:
+    """Also once a call in PyNative mode has seen it before the graph."""
+    net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
+    reference: Any = mlp().to(device())
+    step = differentiate(net, net.trainable_params())
+    for is_called_between in (False, True):
+        assert same(step(x), in_torch(reference, x))
+        for module in (net.module, reference):
+            change(module)
+        if is_called_between:
+            assert equal(net(x), reference(torch.from_numpy(x.asnumpy()).to(device())))
+        assert same(step(x), in_torch(reference, x))
+        ms.ops.assign(net.parameters_dict()["3.bias"], ms.Tensor(data(4)))
+        with torch.no_grad():
+            reference[3].bias.copy_(torch.from_numpy(data(4)))
+        assert same(step(x), in_torch(reference, x))
+    for name, tensor in reference.state_dict().items():
+        assert torch.equal(net.module.state_dict()[name], tensor), name
+        assert equal(net.parameters_dict()[name], tensor), name
+
+
+def test_what_both_frameworks_assign_between_steps_is_seen(differentiate: Differentiate) -> None:
+    net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
+    reference: Any = mlp().to(device())
+    step = differentiate(net, net.trainable_params())
+    step(x)
+    reference(torch.from_numpy(x.asnumpy()).to(device()))
+    weight = data(8, 4, seed=1)
+    halved_vector(net.module)
+    net.parameters_dict()["0.weight"].set_data(ms.Tensor(weight))
+    halved_vector(reference)
+    with torch.no_grad():
+        reference[0].weight.copy_(torch.from_numpy(weight))
+    assert same(step(x), in_torch(reference, x))
+
+
+def test_what_pytorch_assigns_is_in_lists_of_parameters(tmp_path: pathlib.Path) -> None:
+    """A checkpoint, an optimizer and another Cell, each without a call before."""
+    module: Any = mlp()
+    net = bridge.cell(module)
+
+    def assigned(value: float) -> np.ndarray:
+        module[0].weight.data = torch.full((8, 4), float(value), device=device())
+        module[1].running_mean = torch.full((8,), float(value), device=device())
+        return np.full((8, 4), value, np.float32)
+
+    expected = assigned(2)
+    ms.save_checkpoint(net, str(tmp_path / "net.ckpt"))
+    saved = ms.load_checkpoint(str(tmp_path / "net.ckpt"))
+    assert np.array_equal(saved["0.weight"].asnumpy(), expected)
+    assert np.array_equal(saved["1.running_mean"].asnumpy(), expected[:, 0])
+
+    weight = net.parameters_dict()["0.weight"]
+    for value, use in enumerate((lambda: bridge.optim.SGD([weight], 0.1), lambda: bridge.cell(module))):
+        expected = assigned(value)
+        use()
+        assert np.array_equal(weight.asnumpy(), expected)
+        assert np.array_equal(module[0].weight.detach().cpu().numpy(), expected)
+
+
+def test_a_network_that_has_other_parts_now_does_not_stop_others_graphs() -> None:
+    module: Any = mlp()
+    net, other, x = bridge.cell(module), bridge.cell(mlp()), ms.Tensor(data(3, 4))
+    steps = [in_graph(ms.value_and_grad)(cell, cell.trainable_params()) for cell in (net, other)]
+    for step in steps:
+        step(x)
+    module[3] = torch.nn.Linear(8, 6)
+    assert same(steps[1](x), in_torch(mlp().to(device()), x))
+
+
+scripted: Any = torch.jit.script
+
+
+def test_a_scripted_module_with_buffers(differentiate: Differentiate) -> None:
+    net, x = bridge.cell(scripted(mlp())), ms.Tensor(data(3, 4))
+    reference: Any = mlp().to(device())
+    step = differentiate(net, net.trainable_params())
+    for _ in range(2):
+        assert same(step(x), in_torch(reference, x))
+    assert equal(net.parameters_dict()["1.running_mean"], reference.get_buffer("1.running_mean"))
 
 
 def test_copies_are_differentiated(differentiate: Differentiate) -> None:

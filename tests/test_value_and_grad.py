@@ -147,6 +147,21 @@ def test_weights_are_what_mindspore_has_now() -> None:
     np.testing.assert_array_equal(second.asnumpy(), first.asnumpy() * 2)
 
 
+def test_weights_are_what_the_module_has_now() -> None:
+    own: Any = module().eval()
+    net, (x, labels) = bridge.cell(own), batch()
+
+    def loss(x, labels):
+        return F.cross_entropy(net(x), labels)
+
+    ways = [make(loss, None, net.trainable_params()) for make in (bridge.value_and_grad, ms.value_and_grad)]
+    ways[0](x, labels)
+    own.load_state_dict({name: tensor * 2 for name, tensor in own.state_dict().items()}, assign=True)
+    own[4].weight = torch.nn.Parameter(own[4].weight.detach() / 4)
+    found, expected = (way(x, labels) for way in ways)
+    assert same(found, expected) and all(gradient.asnumpy().any() for gradient in found[1])
+
+
 def test_an_operator_of_mindspores_is_refused_with_its_line(mode: Mode) -> None:
     def calls_mindspore(x, y):
         return ops.softmax(aten.add(x, y), -1).sum()

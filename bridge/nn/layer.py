@@ -210,7 +210,7 @@ class _Uninitialised(_mindspore.CompiledAsMethod):
     def follow(self) -> None:
         """Nothing is shared yet."""
 
-    def follow_requires_grad(self) -> None:
+    def follow_between_calls(self) -> None:
         """Nothing is shared yet."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

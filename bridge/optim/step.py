@@ -148,21 +148,28 @@ class Step(_mindspore.CompiledAsMethod):
         gradients = _as_list(gradients)
         self._check(gradients)
         self._refuse_unlike(gradients)
-        launched = _Launched(self, len(rates))
+        self.sharing.state.stay()
+        launched = _Launched(self, len(rates), [gradient is not None for gradient in gradients])
         self._launched.append(launched)
-        call, launched.order = host_call(self.name, launched, [*rates, *gradients], parameters, devices.own_kernels())
-        launched.specs = [
-            (tuple(tensor.shape), dtypes.to_torch(tensor.dtype)) for tensor in (*rates, *gradients, *parameters)
-        ]
+        given = [*rates, *(gradient for gradient in gradients if gradient is not None)]
+        call, launched.order = host_call(self.name, launched, given, parameters, devices.own_kernels())
+        launched.specs = [(tuple(tensor.shape), dtypes.to_torch(tensor.dtype)) for tensor in (*given, *parameters)]
         return call
 
 
 class _Launched:
-    """A step in a graph."""
+    """A step in a graph.
 
-    def __init__(self, step: Step, rates: int) -> None:
+    Args:
+        step: the optimizer's.
+        rates: how many learning rates of schedules it gets.
+        has_gradient: for each parameter whether it gets a gradient, too.
+    """
+
+    def __init__(self, step: Step, rates: int, has_gradient: Sequence[bool]) -> None:
         self.step = step
         self.rates = rates
+        self.has_gradient = has_gradient
         self.trained = step.sharing.are_trained()
         self.names = [parameter.name for parameter in step.parameters]  # MindSpore waits for the graph to give one
         self.order: list[int] = []
@@ -173,9 +180,10 @@ class _Launched:
     def launch(self, addresses: Sequence[int | None]) -> None:
         """Take a step with the gradients, rates and parameters at these addresses."""
         tensors = self._tensors(addresses)
-        gradients_end = self.rates + len(self.step.sharing.tensors)
+        gradients_end = self.rates + sum(self.has_gradient)
         self.step.set_rates([float(rate) for rate in tensors[: self.rates]], _number_in_launch)
-        gradients, trained = tensors[self.rates : gradients_end], self.step.sharing.are_trained()
+        given, trained = iter(tensors[self.rates : gradients_end]), self.step.sharing.are_trained()
+        gradients = [next(given) if has_gradient else None for has_gradient in self.has_gradient]
         if trained != self.trained:
             self._refuse_zeros_for_gradients(trained, gradients)
         before = self._move(tensors[gradients_end:])
@@ -185,11 +193,12 @@ class _Launched:
             for parameter, data in before:
                 parameter.data = data
 
-    def _refuse_zeros_for_gradients(self, trained: Sequence[bool], gradients: Sequence[torch.Tensor]) -> None:
+    def _refuse_zeros_for_gradients(self, trained: Sequence[bool], gradients: Sequence[torch.Tensor | None]) -> None:
         """Raise for what was set free since MindSpore compiled the graph, if the graph has zeros for its gradient: a
         module's operator has no other gradient for what was frozen then."""
         for i, (is_trained, was_trained) in enumerate(zip(trained, self.trained, strict=True)):
-            if is_trained and not was_trained and gradients[i].numel() and not gradients[i].any():
+            gradient = gradients[i]
+            if is_trained and not was_trained and gradient is not None and gradient.numel() and not gradient.any():
                 raise RuntimeError(
                     f"{self.names[i]} was frozen when MindSpore compiled this graph, which has zeros for its gradient: "
                     "have another ms.jit compile the step"

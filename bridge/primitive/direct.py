@@ -103,6 +103,11 @@ def address(tensor: Any) -> int:
     return int(_module().address(tensor))
 
 
+def is_assigned(parameter: Any, tensor: Any) -> bool:
+    """Whether PyTorch's tensor for a Parameter has got other data (`tensor.data = x`) since both were the same."""
+    return bool(_module().is_assigned(parameter, tensor))
+
+
 def in_pool() -> Any:
     """A context in which large tensors that PyTorch makes on this thread and the CPU lie in the memory that MindSpore
     keeps for its own, so that they leave no gaps in the C library's."""

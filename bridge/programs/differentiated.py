@@ -12,6 +12,7 @@ import torch
 from bridge.programs import tree
 from bridge.programs.fuse import Fused, refuse_torch_modules
 from bridge.programs.program import Program
+from bridge.programs.state import State
 
 
 class _Differentiated:
@@ -34,8 +35,17 @@ class _Differentiated:
     ) -> None:
         self.function = function
         self.positions = positions
-        self.weights = weights
+        self.has_weights = weights is not None
+        self.is_one_weight = isinstance(weights, torch.Tensor)
+        self._tensors = [weights] if isinstance(weights, torch.Tensor) else list(weights or ())
+        self._places: Sequence[int] = range(len(self._tensors))
         self.has_aux = has_aux
+
+    def follow(self, state: State) -> None:
+        """Ask for the gradients of what is in the state at a call: a module may have other parameters by then."""
+        positions = {id(tensor): position for position, tensor in enumerate(state.tensors)}
+        self._places = [positions[id(tensor)] for tensor in self._tensors]
+        self._tensors = state.tensors
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         given = list(args)
@@ -46,8 +56,7 @@ class _Differentiated:
         found = tree.results(value, lambda leaf: leaf)
         if not found.tensors:
             raise TypeError(f"bridge.value_and_grad: the function gives no Tensor, but a {type(value).__name__}")
-        weights = [self.weights] if isinstance(self.weights, torch.Tensor) else self.weights or []
-        asked = [*(given[position] for position in self.positions), *weights]
+        asked = [*(given[position] for position in self.positions), *(self._tensors[place] for place in self._places)]
         gradients = _gradients(found.tensors[:1] if self.has_aux else found.tensors, asked)
         return found.with_tensors([tensor.detach() for tensor in found.tensors]), self._arranged(gradients)
 
@@ -55,9 +64,9 @@ class _Differentiated:
         """As mindspore.value_and_grad has them: a position or weight that is asked for alone is no tuple."""
         count = len(self.positions)
         of_arguments = gradients[0] if count == 1 else tuple(gradients[:count])
-        if self.weights is None:
+        if not self.has_weights:
             return of_arguments
-        of_weights = gradients[count] if isinstance(self.weights, torch.Tensor) else tuple(gradients[count:])
+        of_weights = gradients[count] if self.is_one_weight else tuple(gradients[count:])
         return (of_arguments, of_weights) if count else of_weights
 
 
@@ -132,4 +141,5 @@ def value_and_grad(
     name = getattr(fn, "__name__", type(fn).__name__)
     twins = fused.twins
     program = Program(function, name=name, state=twins.tensors, modules=twins.modules, is_differentiable=False)
+    function.follow(program.state)
     return program if isinstance(fn, ms.nn.Cell) else functools.update_wrapper(program, fn, updated=())

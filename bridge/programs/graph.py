@@ -85,11 +85,12 @@ class GraphProgram:
             raise
 
     def _planned(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
-        self.state.follow_requires_grad()
+        self.state.follow_between_calls()
         for module in self.state.modules:
             refuse_hooks(module)
         for parameter, tensor in zip(self.state.parameters.values(), self.state.tensors, strict=True):
             refuse_other(parameter, tensor)
+        self.state.stay()
         arguments = Arguments(args, kwargs)
         own = zip(weights, self.state.parameters.values(), strict=True)
         specs = [spec_of(weight, parameter.requires_grad) for weight, parameter in own]

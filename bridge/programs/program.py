@@ -143,9 +143,9 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         if self._gpu >= 0:
             _mindspore.wait()  # for copies on MindSpore's stream: whoever reads or writes now is on PyTorch's
 
-    def follow_requires_grad(self) -> None:
+    def follow_between_calls(self) -> None:
         """See State."""
-        self.state.follow_requires_grad()
+        self.state.follow_between_calls()
 
     def _autocast(self, by_lists: bool) -> Any:
         """What runs the module in the dtype that MindSpore asks for.

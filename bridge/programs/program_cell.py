@@ -67,7 +67,7 @@ class ProgramCell(ms.nn.Cell):
     def cells_and_names(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, ms.nn.Cell]]:
         """As in any Cell. All of MindSpore's lists of Parameters, `trainable_params` among them, come here first."""
         if "program" in self.__dict__:  # Cell.__init__ may come here too
-            self.program.follow_requires_grad()
+            self.program.follow_between_calls()
         return super().cells_and_names(*args, **kwargs)  # type: ignore[no-any-return]
 
     def on_torch(self, *args: Any, **kwargs: Any) -> Any:

@@ -29,7 +29,7 @@ class Sharing:
         self.parameters = ms.ParameterTuple(parameters)
         self.tensors = list(tensors)
         self._calls = direct.module(name, tree.results)
-        State({str(i): tensor for i, tensor in enumerate(tensors)}, [], self._calls)
+        self.state = State({str(i): tensor for i, tensor in enumerate(tensors)}, [], self._calls)
 
     def run(self, function: Callable[[list[torch.Tensor]], Any], tensors: Sequence[ms.Tensor]) -> None:
         """Call a function with PyTorch's views of MindSpore's tensors, once the parameters are what MindSpore has."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,10 +10,12 @@ from typing import Any
 
 import mindspore as ms
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from bridge import _mindspore
 from bridge.op import devices, dtypes
+from bridge.primitive import direct
 from bridge.primitive.kernel import one_at_a_time
 from bridge.primitive.tensors import torch_view, wait_for_pytorch
 from bridge.programs.calls import Refusal
@@ -20,6 +23,8 @@ from bridge.programs.calls import Refusal
 # A tensor that several programs have is one Parameter, and a Parameter that they have is one tensor, which it keeps.
 _parameters = WeakIdKeyDictionary()
 _tensors = WeakIdKeyDictionary()
+
+_in_graphs: weakref.WeakSet[State] = weakref.WeakSet()
 
 
 @dataclasses.dataclass
@@ -73,12 +78,13 @@ class State:
             _Buffer(owner._buffers, key, buffer, positions[id(buffer)])
             for module in modules
             for _, owner, key, buffer in _persistent_buffers(module)
+            if isinstance(owner._buffers, dict)  # TorchScript's are C++'s
         ]
         parts = [part for module in modules for part in module.modules()]
         self._places = [
             (part._parameters, name, positions[id(parameter)])
             for part in parts
-            if isinstance(part._parameters, dict)  # TorchScript's are C++'s
+            if isinstance(part._parameters, dict)
             for name, parameter in part._parameters.items()
             if parameter is not None
         ]
@@ -116,17 +122,32 @@ class State:
         with one_at_a_time, torch.no_grad():
             if devices.target() == "GPU":
                 ms.runtime.synchronize()  # what MindSpore has launched may read the old data
-            data = torch_view(parameter)
-            if self._calls.has_changed():  # to follow PyTorch takes MindSpore's new memory away
-                data = data.clone()
-                self.follow_parts()
+            data = torch_view(parameter).clone()
+            self._calls.take_back(position, _gpu())
+            self.follow_parts()
             self.tensors[position].copy_(data)
             wait_for_pytorch()
-            self._calls.replace(position, self.tensors[position])
 
-    def follow_requires_grad(self) -> None:
-        """Have what was frozen in one framework since the last call be frozen in the other."""
+    def stay(self) -> None:
+        """A graph has the Parameters, and goes on with the memory that they have now. What PyTorch puts in the place of
+        a tensor or of its data is copied there."""
+        self._calls.stay(_gpu())
+        _in_graphs.add(self)
+        _mindspore.before_graphs(_follow_in_graphs)
+
+    def follow_assigned(self) -> None:
+        """Have what PyTorch has assigned since the last call be MindSpore's. A capture assigns for itself."""
+        if _get_current_dispatch_mode() is not None:
+            return
+        with one_at_a_time:
+            self.follow_parts()
+            self.follow()
+            self._calls.follow_assigned()
+
+    def follow_between_calls(self) -> None:
+        """The same, and have what was frozen in one framework be frozen in the other."""
         self.follow_parts()
+        self.follow_assigned()
         self._calls.follow_requires_grad()
 
     def _refuse_other_parts(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -209,6 +230,18 @@ def _persistent_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn
                 yield (f"{path}." if path else ""), owner, key, buffer
 
 
+def _follow_in_graphs() -> None:
+    """Have the graphs' Parameters be what PyTorch has put in the place of their tensors or of these tensors' data."""
+    for state in [*_in_graphs]:
+        with contextlib.suppress(ValueError):  # other parts than a Cell has, and it need not be the Cell of this graph
+            state.follow_assigned()
+
+
+def _gpu() -> int:
+    """See Module in ms_ext/mindspore/python/module.cpp."""
+    return int(ms.get_context("device_id")) if devices.target() == "GPU" and devices.has_cuda_set() else -1
+
+
 def _parameter_of(name: str, tensor: torch.Tensor, calls: Any) -> ms.Parameter:
     """The Parameter for a tensor: the one that it has, or a new one."""
     if torch.nn.parameter.is_lazy(tensor):
@@ -248,7 +281,7 @@ def refuse_other(parameter: ms.Parameter, tensor: torch.Tensor) -> None:
 def _follow(parameter: ms.Parameter, tensor: torch.Tensor) -> None:
     """Give PyTorch's tensor what MindSpore has put into the Parameter since they last had the same memory."""
     _mindspore.wait()
-    if tensor.numel() and parameter.data_ptr() != tensor.data_ptr():
+    if tensor.numel() and parameter.data_ptr() != tensor.data_ptr() and not direct.is_assigned(parameter, tensor):
         tensor.data = torch_view(parameter).clone()
 
 

@@ -5,10 +5,10 @@
 #include "mindspore/python/module.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -312,41 +312,55 @@ namespace {
 
 using Recorded = mindspore::pynative::autograd::CppFunctionNode<ModuleCall>;
 
-// Whether a Parameter of MindSpore's was trained when somebody last looked. All who share it have one answer, by which
-// each sees what has changed since. With the GIL.
-std::shared_ptr<bool> requires_grad_of(PyObject *parameter, bool first) {
-  static auto *const all = new std::unordered_map<PyObject *, std::weak_ptr<bool>>;
-  std::weak_ptr<bool> &known = (*all)[parameter];
+// What is known of a Parameter of MindSpore's. All who share it have one of these, by which each sees what has changed
+// since somebody last looked.
+struct Known {
+  bool requires_grad;
+  py::object torch;                                // PyTorch's tensor for it; somebody may have an older one
+  const void *data = nullptr;                      // where both frameworks had it
+  mindspore::device::DeviceAddressPtr for_graphs;  // the memory that graphs go on with; null if it is in none
+};
+
+// With the GIL.
+std::map<PyObject *, std::weak_ptr<Known>> &all_known() {
+  static auto *const all = new std::map<PyObject *, std::weak_ptr<Known>>;
+  return *all;
+}
+
+// With the GIL.
+std::shared_ptr<Known> known_of(PyObject *parameter, bool first_requires_grad) {
+  std::weak_ptr<Known> &known = all_known()[parameter];
   if (const auto found = known.lock()) return found;
-  const std::shared_ptr<bool> made(new bool(first), [parameter](const bool *value) {
-    all->erase(parameter);
+  const std::shared_ptr<Known> made(new Known{first_requires_grad, {}}, [parameter](const Known *value) {
+    all_known().erase(parameter);
     delete value;
   });
   known = made;
   return made;
 }
 
+const void *address_of(const py::handle &torch) {
+  TORCH(ms_ext_torch_address);
+  return ms_ext_torch_address(torch.ptr());
+}
+
 // A parameter or buffer that both frameworks have, on the same memory.
 class Shared {
  public:
   Shared(py::object own, py::object torch)
-      : own_(std::move(own)),
-        torch_(std::move(torch)),
-        requires_grad_(requires_grad_of(own_.ptr(), ::requires_grad(torch_))) {
+      : own_(std::move(own)), torch_(std::move(torch)), known_(known_of(own_.ptr(), ::requires_grad(torch_))) {
+    known_->torch = torch_;
     share(tensor());
   }
 
   TensorPtr tensor() const { return mindspore::tensor::ConvertToTensor(own_); }
   const py::object &torch() const { return torch_; }
-  bool requires_grad() const { return *requires_grad_; }
+  bool requires_grad() const { return known_->requires_grad; }
 
   // Follows the framework in which it changed: whose memory is another, or who froze it.
   void follow(const TensorPtr &tensor, int gpu) {
-    if (data_of(tensor) != data_) {
-      TORCH(ms_ext_torch_set_data);
-      const TensorMemory memory = Owner::memory_of(tensor, gpu);
-      check(ms_ext_torch_set_data(torch_.ptr(), &memory));
-      data_ = memory.data;
+    if (data_of(tensor) != data()) {
+      give_to_torch(tensor, gpu);
     } else {
       follow_torch(tensor);
     }
@@ -355,14 +369,37 @@ class Shared {
 
   // The same for data that the module, or a function that it calls, has assigned.
   void follow_torch(const TensorPtr &tensor) {
-    if (address() != data_) share(tensor);
+    if (address_of(torch_) != data()) share(tensor);
+  }
+
+  // The same between calls. Where MindSpore has other memory too, the next call follows that.
+  void follow_assigned() {
+    if (address_of(torch_) == data()) return;
+    const TensorPtr own = tensor();
+    if (data_of(own) == data()) share(own);
+  }
+
+  // A graph has it now, and goes on with the memory that it has.
+  void stay(const TensorPtr &tensor, int gpu) {
+    const auto &address = tensor->device_address();
+    if (known_->for_graphs != nullptr || address == nullptr || data_of(tensor) == nullptr) return;
+    if ((address->GetDeviceType() == mindspore::device::DeviceType::kGPU) != (gpu >= 0)) return;
+    known_->for_graphs = address;
+    give_to_torch(tensor, gpu);  // PyTorch may free memory of its own, as share_memory_() does
+  }
+
+  // Has both use the memory from before MindSpore got other data.
+  void take_back(const TensorPtr &tensor, int gpu) {
+    if (known_->for_graphs == nullptr) return share(tensor);
+    tensor->set_device_address(known_->for_graphs);
+    give_to_torch(tensor, gpu);
   }
 
   // The same for who froze it.
   void follow_requires_grad(const TensorPtr &tensor) {
-    if (is_trained(tensor) != *requires_grad_) {
-      *requires_grad_ = !*requires_grad_;
-      own_.attr("requires_grad") = *requires_grad_;
+    if (is_trained(tensor) != known_->requires_grad) {
+      known_->requires_grad = !known_->requires_grad;
+      own_.attr("requires_grad") = known_->requires_grad;
     }
   }
 
@@ -370,9 +407,9 @@ class Shared {
   // follow PyTorch: on a GPU that hangs while a graph runs.
   bool is_trained(const TensorPtr &tensor) {
     const bool in_mindspore = tensor->param_info()->requires_grad();
-    if (in_mindspore != *requires_grad_) {
+    if (in_mindspore != known_->requires_grad) {
       TORCH(ms_ext_torch_set_requires_grad);
-      *requires_grad_ = in_mindspore;
+      known_->requires_grad = in_mindspore;
       check(ms_ext_torch_set_requires_grad(torch_.ptr(), in_mindspore));
     }
     return ::requires_grad(torch_);
@@ -381,16 +418,29 @@ class Shared {
   // Takes another tensor in the place of PyTorch's.
   void replace(py::object torch) {
     torch_ = std::move(torch);
+    known_->torch = torch_;
     share(tensor());
   }
 
  private:
-  const void *address() const {
-    TORCH(ms_ext_torch_address);
-    return ms_ext_torch_address(torch_.ptr());
+  void give_to_torch(const TensorPtr &tensor, int gpu) {
+    TORCH(ms_ext_torch_set_data);
+    const TensorMemory memory = Owner::memory_of(tensor, gpu);
+    check(ms_ext_torch_set_data(torch_.ptr(), &memory));
+    has_at(memory.data);
   }
 
-  // Has MindSpore use PyTorch's memory.
+  bool is_current() const { return known_->torch.is(torch_); }
+
+  // Where both frameworks had it. Whoever has the tensor that PyTorch has now knows of all who moved it.
+  const void *data() const { return is_current() ? known_->data : data_; }
+
+  void has_at(const void *data) {
+    data_ = data;
+    if (is_current()) known_->data = data;
+  }
+
+  // Has MindSpore use PyTorch's memory; has both use that of graphs, with what PyTorch has, if there are any.
   void share(const TensorPtr &tensor) {
     const TensorPtr found = from_torch(torch_);
     if (found->shape() != tensor->shape() || found->data_type() != tensor->data_type()) {
@@ -398,19 +448,33 @@ class Shared {
                             ": PyTorch's tensor has another shape or dtype now than MindSpore's Parameter: call "
                             "bridge.cell again after such a change");
     }
+    const int gpu = found->device_type() == mindspore::device::DeviceType::kGPU
+                        ? static_cast<int>(found->device_address()->device_id())
+                        : -1;
+    const auto &for_graphs = known_->for_graphs;
+    if (for_graphs != nullptr && for_graphs->GetDeviceType() == found->device_type()) {
+      tensor->set_device_address(for_graphs);
+      if (address_of(torch_) != data_of(tensor)) move_torch(tensor, gpu);
+      has_at(data_of(tensor));
+      return;
+    }
     tensor->set_device_address(found->device_address());
-    data_ = data_of(tensor);
-    if (address() == data_) return;
-    TORCH(ms_ext_torch_set_data);  // PyTorch's is not contiguous: MindSpore has a copy, which both use now
-    const TensorMemory memory = Owner::memory_of(tensor, found->device_type() == mindspore::device::DeviceType::kGPU
-                                                             ? static_cast<int>(found->device_address()->device_id())
-                                                             : -1);
-    check(ms_ext_torch_set_data(torch_.ptr(), &memory));
+    has_at(data_of(tensor));
+    if (address_of(torch_) != data_of(tensor)) give_to_torch(tensor, gpu);  // it is not contiguous: this is a copy
+  }
+
+  // Copies what PyTorch has to MindSpore's memory, which it uses from then on.
+  void move_torch(const TensorPtr &tensor, int gpu) const {
+    TORCH(ms_ext_torch_move);
+    if (gpu >= 0) py::module_::import("mindspore").attr("runtime").attr("synchronize")();  // graphs may read there
+    const TensorMemory memory = Owner::memory_of(tensor, gpu);
+    check(ms_ext_torch_move(torch_.ptr(), &memory));
+    if (gpu >= 0) py::module_::import("torch").attr("cuda").attr("synchronize")();
   }
 
   py::object own_;
   py::object torch_;
-  std::shared_ptr<bool> requires_grad_;
+  std::shared_ptr<Known> known_;
   const void *data_ = nullptr;
 };
 
@@ -459,6 +523,16 @@ class Module {
   }
 
   void replace(size_t position, py::object torch) { shared_.at(position).replace(std::move(torch)); }
+
+  void take_back(size_t position, int gpu) { shared_.at(position).take_back(shared_.at(position).tensor(), gpu); }
+
+  void stay(int gpu) {
+    for (Shared &shared : shared_) shared.stay(shared.tensor(), gpu);
+  }
+
+  void follow_assigned() {
+    for (Shared &shared : shared_) shared.follow_assigned();
+  }
 
   // Has `has_changed` look at these dictionaries, in place of those before.
   void look_at(const py::list &dictionaries) {
@@ -614,11 +688,21 @@ void define_module(py::module &module) {
   module.def("address", [](const py::object &own) {
     return reinterpret_cast<uintptr_t>(data_of(mindspore::tensor::ConvertToTensor(own)));
   });
+  // Whether PyTorch's tensor is elsewhere than both were, and MindSpore's Parameter is not.
+  module.def("is_assigned", [](const py::object &own, const py::object &torch) {
+    const auto found = all_known().find(own.ptr());
+    const auto known = found == all_known().end() ? nullptr : found->second.lock();
+    return known != nullptr && known->torch.is(torch) &&
+           data_of(mindspore::tensor::ConvertToTensor(own)) == known->data && address_of(torch) != known->data;
+  });
   py::class_<Module>(module, "Module")
       .def(py::init<std::string, py::function>())
       .def_static("tensor_on", [](const py::object &torch) { return ms::Tensor(from_torch(torch)); })
       .def("share", &Module::share)
       .def("replace", &Module::replace)
+      .def("take_back", &Module::take_back)
+      .def("stay", &Module::stay)
+      .def("follow_assigned", &Module::follow_assigned)
       .def("look_at", &Module::look_at)
       .def("has_changed", &Module::has_changed)
       .def("follow_requires_grad", &Module::follow_requires_grad)

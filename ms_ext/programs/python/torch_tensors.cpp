@@ -78,6 +78,15 @@ bool ms_ext_torch_set_data(PyObject *tensor, const TensorMemory *memory) {
   return succeeds([&] { THPVariable_Unpack(tensor).set_data(ms_ext::tensor_on(*memory)); });
 }
 
+bool ms_ext_torch_move(PyObject *tensor, const TensorMemory *memory) {
+  return succeeds([&] {
+    const at::Tensor &moved = THPVariable_Unpack(tensor);
+    at::Tensor there = ms_ext::tensor_on(*memory);
+    there.copy_(ms_ext::plain(moved));
+    moved.set_data(there);
+  });
+}
+
 bool ms_ext_torch_set_requires_grad(PyObject *tensor, bool requires_grad) {
   return succeeds([&] { THPVariable_Unpack(tensor).set_requires_grad(requires_grad); });
 }

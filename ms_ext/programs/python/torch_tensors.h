@@ -42,6 +42,9 @@ void ms_ext_torch_written(PyObject *tensor);
 // Makes a torch.Tensor, such as a parameter, use that memory.
 bool ms_ext_torch_set_data(PyObject *tensor, const ms_ext::TensorMemory *memory);
 
+// Copies the tensor to that memory, and makes it use that.
+bool ms_ext_torch_move(PyObject *tensor, const ms_ext::TensorMemory *memory);
+
 bool ms_ext_torch_set_requires_grad(PyObject *tensor, bool requires_grad);
 
 // Whether PyTorch records on this thread from now on; returns whether it did.
