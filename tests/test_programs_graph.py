@@ -576,6 +576,20 @@ class WritesToArray(nn.Module):
         return x * float(array[0])
 
 
+class ListsParameter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.tensor([1, 2, self.scale], device=x.device)
+
+
+class ListsInput(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * x.new_tensor([1, 2, x.sum()])
+
+
 class Prints(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -609,6 +623,8 @@ REFUSALS = [
     (ReadsByNumPy, ["Tensor.numpy asks for a value that depends on data", "np.sort(x.detach().numpy())"]),
     (lambda: WritesToArray(True), ["no writes to what Tensor.numpy gave", "array = table.numpy()"]),
     (lambda: WritesToArray(False), ["nor to its tensor", "array = table.numpy()"]),
+    (ListsParameter, ["asks for a value that depends on data", "torch.tensor([1, 2, self.scale]"]),
+    (ListsInput, ["asks for a value that depends on data", "x.new_tensor([1, 2, x.sum()])"]),
     (Prints, ["Tensor.__repr__ asks for a value that depends on data", "print(self.scale)"]),
     (Chooses, ["torch's cond is no single operator", "return torch.cond("]),
     (Linearizes, ["torch.func.linearize traces a function", "torch.func.linearize(torch.sin, x)"]),
@@ -709,6 +725,22 @@ class ReadsConstants(nn.Module):
 def test_constants_are_read() -> None:
     x = torch.randn(2, 3, device=devices.torch_name(devices.target()))
     assert_equal([ReadsConstants()(x)], [as_cell(ReadsConstants())(to_mindspore(x))])
+
+
+class ListsConstants(nn.Module):
+    """Of several dtypes, which decide that of the tensor."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = torch.tensor([[TABLE[0], 1, True], [2.5, TABLE[2].double(), TABLE.sum().long()]], dtype=None)
+        whole = torch.as_tensor((TABLE[1].long(), 3)), torch.tensor([torch.ones(1), TABLE[:1]])
+        return made.to(x.device) * x + whole[0].sum().to(x.device) + x.new_tensor([TABLE[2], 1, 2]) + whole[1][0].item()
+
+
+def test_constants_are_taken_from_lists() -> None:
+    x = torch.randn(2, 3, device=devices.torch_name(devices.target()))
+    expected = ListsConstants()(x)
+    assert expected.dtype is torch.float64
+    assert_equal([expected], [as_cell(ListsConstants())(to_mindspore(x))])
 
 
 def test_other_settings_are_another_program() -> None:

@@ -14,7 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bridge.primitive.graph_calls import add_lines
-from bridge.programs import checkpoints, constant_arguments, in_lists, leaves
+from bridge.programs import checkpoints, constant_arguments, in_lists, leaves, numbers_in_lists
 from bridge.programs.calls import Call, Refusal
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
 from bridge.programs.guards import Guards
@@ -26,8 +26,8 @@ from bridge.programs.replaced import replaced
 from bridge.programs.tape import Tape
 
 _REPLACEMENTS = [
-    *constant_arguments.REPLACEMENTS, *in_lists.REPLACEMENTS, checkpoints.REPLACEMENT, leaves.REPLACEMENT, ISTFT,
-    LENGTHS_AS_TENSORS, LINEARIZE, *SEEDS,
+    *constant_arguments.REPLACEMENTS, *in_lists.REPLACEMENTS, *numbers_in_lists.REPLACEMENTS, checkpoints.REPLACEMENT,
+    leaves.REPLACEMENT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, *SEEDS,
 ]  # fmt: skip
 
 
