@@ -108,6 +108,11 @@ def is_assigned(parameter: Any, tensor: Any) -> bool:
     return bool(_module().is_assigned(parameter, tensor))
 
 
+def is_any_assigned() -> bool:
+    """Whether PyTorch may have assigned something in a module that graphs have (`State.is_assigned`)."""
+    return bool(_module().Module.is_any_assigned())
+
+
 def in_pool() -> Any:
     """A context in which large tensors that PyTorch makes on this thread and the CPU lie in the memory that MindSpore
     keeps for its own, so that they leave no gaps in the C library's."""

@@ -90,6 +90,7 @@ class State:
         ]
         self.may_change = bool(self._buffers)
         self._look_at_parts()
+        self._look_at_buffers()
 
     def follow_parts(self) -> None:
         """Share the parameters that somebody has put in the place of others since the last call.
@@ -143,6 +144,11 @@ class State:
             self.follow_parts()
             self.follow()
             self._calls.follow_assigned()
+            self._look_at_buffers()
+
+    def is_assigned(self) -> bool:
+        """Whether PyTorch may have assigned something since then."""
+        return bool(self._calls.is_assigned())
 
     def follow_between_calls(self) -> None:
         """The same, and have what was frozen in one framework be frozen in the other."""
@@ -168,6 +174,9 @@ class State:
         parts = [part for module in self.modules for part in module.modules()]
         found = [dictionary for part in parts for dictionary in (part._parameters, part._modules)]
         self._calls.look_at([dictionary for dictionary in found if isinstance(dictionary, dict)])
+
+    def _look_at_buffers(self) -> None:
+        self._calls.look_at_buffers([*{id(buffer.place): buffer.place for buffer in self._buffers}.values()])
 
     def follow(self) -> None:
         """Share the tensors that the modules have put in the place of others."""
@@ -232,9 +241,12 @@ def _persistent_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn
 
 def _follow_in_graphs() -> None:
     """Have the graphs' Parameters be what PyTorch has put in the place of their tensors or of these tensors' data."""
+    if not direct.is_any_assigned():
+        return
     for state in [*_in_graphs]:
-        with contextlib.suppress(ValueError):  # other parts than a Cell has, and it need not be the Cell of this graph
-            state.follow_assigned()
+        if state.is_assigned():
+            with contextlib.suppress(ValueError):  # other parts than a Cell has, and the graph need not be that Cell's
+                state.follow_assigned()
 
 
 def _gpu() -> int:

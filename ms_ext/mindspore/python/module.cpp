@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -369,12 +370,14 @@ class Shared {
 
   // The same for data that the module, or a function that it calls, has assigned.
   void follow_torch(const TensorPtr &tensor) {
-    if (address_of(torch_) != data()) share(tensor);
+    if (is_assigned()) share(tensor);
   }
+
+  bool is_assigned() const { return address_of(torch_) != data(); }
 
   // The same between calls. Where MindSpore has other memory too, the next call follows that.
   void follow_assigned() {
-    if (address_of(torch_) == data()) return;
+    if (!is_assigned()) return;
     const TensorPtr own = tensor();
     if (data_of(own) == data()) share(own);
   }
@@ -515,6 +518,9 @@ class Module {
  public:
   // Args: what takes a value of PyTorch's apart into tensors and the rest (tree.results in bridge/programs/tree.py).
   Module(std::string name, py::function take_apart) : name_(std::move(name)), take_apart_(std::move(take_apart)) {}
+  ~Module() { in_graphs().erase(this); }
+  Module(const Module &) = delete;
+  Module &operator=(const Module &) = delete;
 
   // Has MindSpore's parameter use the memory of PyTorch's tensor from now on. Returns its position.
   size_t share(py::object own, py::object torch) {
@@ -527,6 +533,7 @@ class Module {
   void take_back(size_t position, int gpu) { shared_.at(position).take_back(shared_.at(position).tensor(), gpu); }
 
   void stay(int gpu) {
+    in_graphs().insert(this);
     for (Shared &shared : shared_) shared.stay(shared.tensor(), gpu);
   }
 
@@ -535,13 +542,21 @@ class Module {
   }
 
   // Has `has_changed` look at these dictionaries, in place of those before.
-  void look_at(const py::list &dictionaries) {
-    looked_.clear();
-    for (const py::handle dictionary : dictionaries) looked_.emplace_back(py::reinterpret_borrow<py::dict>(dictionary));
+  void look_at(const py::list &dictionaries) { look(dictionaries, &looked_); }
+
+  bool has_changed() const { return has_changed(looked_); }
+
+  // Has `is_assigned` look at these dictionaries of buffers, in place of those before.
+  void look_at_buffers(const py::list &dictionaries) { look(dictionaries, &buffers_); }
+
+  // Whether PyTorch may have other parameters, buffers, or data in them than MindSpore, in a module that graphs have.
+  static bool is_any_assigned() {
+    return std::any_of(in_graphs().begin(), in_graphs().end(), [](const Module *one) { return one->is_assigned(); });
   }
 
-  bool has_changed() const {
-    return std::any_of(looked_.begin(), looked_.end(), [](const Looked &looked) { return looked.has_changed(); });
+  bool is_assigned() const {
+    return has_changed(looked_) || has_changed(buffers_) ||
+           std::any_of(shared_.begin(), shared_.end(), [](const Shared &shared) { return shared.is_assigned(); });
   }
 
   void follow_requires_grad() {
@@ -597,6 +612,21 @@ class Module {
   }
 
  private:
+  // With the GIL.
+  static std::set<const Module *> &in_graphs() {
+    static auto *const all = new std::set<const Module *>;
+    return *all;
+  }
+
+  static void look(const py::list &dictionaries, std::vector<Looked> *looked) {
+    looked->clear();
+    for (const py::handle dictionary : dictionaries) looked->emplace_back(py::reinterpret_borrow<py::dict>(dictionary));
+  }
+
+  static bool has_changed(const std::vector<Looked> &looked) {
+    return std::any_of(looked.begin(), looked.end(), [](const Looked &one) { return one.has_changed(); });
+  }
+
   static std::shared_ptr<Place> place_of(const Call &call, int gpu) {
     const py::gil_scoped_release released;
     TensorPtrList all;
@@ -679,7 +709,7 @@ class Module {
   std::string name_;
   py::function take_apart_;
   std::vector<Shared> shared_;
-  std::vector<Looked> looked_;
+  std::vector<Looked> looked_, buffers_;
 };
 
 }  // namespace
@@ -704,7 +734,10 @@ void define_module(py::module &module) {
       .def("stay", &Module::stay)
       .def("follow_assigned", &Module::follow_assigned)
       .def("look_at", &Module::look_at)
-      .def("has_changed", &Module::has_changed)
+      .def("has_changed", py::overload_cast<>(&Module::has_changed, py::const_))
+      .def("look_at_buffers", &Module::look_at_buffers)
+      .def("is_assigned", &Module::is_assigned)
+      .def_static("is_any_assigned", &Module::is_any_assigned)
       .def("follow_requires_grad", &Module::follow_requires_grad)
       .def("are_trained", &Module::are_trained)
       .def_static("runs_plainly", &Module::runs_plainly)
