@@ -12,25 +12,29 @@ import torch
 from bridge.programs.calls import no_modes
 from bridge.programs.replaced import Replacement
 
-_tensor, _new_tensor = torch.tensor, torch.Tensor.new_tensor
+_tensor = torch.tensor
 
 
-def _asking(own: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def made(data: Any, **kwargs: Any) -> torch.Tensor:
-        if isinstance(data, (list, tuple)) and _has_tensors(data):
-            if kwargs.get("dtype") is None:
-                with no_modes():  # it follows from theirs
-                    like = _tensor(_each(data, lambda tensor: torch.zeros(tensor.shape, dtype=tensor.dtype)))
-                kwargs["dtype"] = like.dtype
-            data = _each(data, torch.Tensor.item)
-        return own(data, **kwargs)
+def _asking(own: Callable[..., torch.Tensor], name: str, like: int = 0) -> Callable[..., torch.Tensor]:
+    """What asks for the numbers, and then calls `own`.
+
+    Args:
+        name: of the argument that may be a list.
+        like: how many arguments come before it.
+    """
+
+    def made(*args: Any, **kwargs: Any) -> torch.Tensor:
+        data = args[like] if len(args) > like else kwargs.get(name)
+        if not isinstance(data, (list, tuple)) or not _has_tensors(data):
+            return own(*args, **kwargs)
+        if not like and kwargs.get("dtype") is None:
+            with no_modes():  # it follows from theirs
+                zeros = _tensor(_each(data, lambda tensor: torch.zeros(tensor.shape, dtype=tensor.dtype)))
+            kwargs["dtype"] = zeros.dtype
+        kwargs.pop(name, None)
+        return own(*args[:like], _each(data, torch.Tensor.item), **kwargs)
 
     return made
-
-
-def _new(tensor: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
-    is_read = isinstance(data, (list, tuple)) and _has_tensors(data)
-    return _new_tensor(tensor, _each(data, torch.Tensor.item) if is_read else data, **kwargs)
 
 
 def _has_tensors(value: Any) -> bool:
@@ -45,6 +49,7 @@ def _each(value: Any, of: Callable[[torch.Tensor], Any]) -> Any:
 
 
 REPLACEMENTS = [
-    *(Replacement(torch, name, _asking(getattr(torch, name))) for name in ("tensor", "as_tensor", "asarray")),
-    Replacement(torch.Tensor, "new_tensor", _new),
+    *(Replacement(torch, name, _asking(getattr(torch, name), "data")) for name in ("tensor", "as_tensor")),
+    Replacement(torch, "asarray", _asking(torch.asarray, "obj")),
+    Replacement(torch.Tensor, "new_tensor", _asking(torch.Tensor.new_tensor, "data", 1)),
 ]
