@@ -24,13 +24,13 @@ pytestmark = [pytest.mark.usefixtures("own_programs", "graph_mode")]
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A name for each program that MindSpore's compiler has asked for."""
     found: list[str] = []
-    plan = graph.GraphProgram.plan_in_graph
+    plan = graph.GraphProgram._planned
 
     def counted(self: Any, *arguments: Any) -> Any:
         found.append(self.name)
         return plan(self, *arguments)
 
-    monkeypatch.setattr(graph.GraphProgram, "plan_in_graph", counted)
+    monkeypatch.setattr(graph.GraphProgram, "_planned", counted)
     return found
 
 

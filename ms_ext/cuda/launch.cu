@@ -70,6 +70,13 @@ int ms_ext_device_of(void *data) {
   }
 }
 
+// PyTorch's own stream has done what it was asked for on this thread, as what a user writes to weights between two
+// steps: MindSpore's stream does not wait for it.
+void ms_ext_wait_for_torch(int gpu) {
+  const c10::cuda::CUDAStream own = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(gpu));
+  if (!own.query()) own.synchronize();
+}
+
 // PyTorch works on that stream of the GPU on this thread, until it leaves (mindspore/python/module.cpp).
 void *ms_ext_enter_stream(void *stream, int gpu) {
   const auto device = static_cast<c10::DeviceIndex>(gpu);

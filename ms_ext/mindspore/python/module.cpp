@@ -125,6 +125,11 @@ TensorPtr from_result(const py::handle &torch, int gpu, uint32_t stream_id) {
   return tensor_on(memory, stream_id);
 }
 
+void wait_for_torch(int gpu) {
+  static const auto wait = function_of<void(int)>("libms_ext_cuda.so", "ms_ext_wait_for_torch");
+  wait(gpu);
+}
+
 // While it lives, PyTorch works on MindSpore's stream.
 class OnStream {
  public:
@@ -534,6 +539,7 @@ class Module {
 
   void stay(int gpu) {
     in_graphs().insert(this);
+    gpu_of_graphs() = gpu;
     for (Shared &shared : shared_) shared.stay(shared.tensor(), gpu);
   }
 
@@ -549,8 +555,10 @@ class Module {
   // Has `is_assigned` look at these dictionaries of buffers, in place of those before.
   void look_at_buffers(const py::list &dictionaries) { look(dictionaries, &buffers_); }
 
-  // Whether PyTorch may have other parameters, buffers, or data in them than MindSpore, in a module that graphs have.
+  // Before a graph: whether PyTorch may have other parameters, buffers, or data in them than MindSpore, in a module
+  // that graphs have. On a GPU it waits for what PyTorch writes to them.
   static bool is_any_assigned() {
+    if (gpu_of_graphs() >= 0) wait_for_torch(gpu_of_graphs());
     return std::any_of(in_graphs().begin(), in_graphs().end(), [](const Module *one) { return one->is_assigned(); });
   }
 
@@ -585,6 +593,7 @@ class Module {
     const auto place = place_of(call, gpu);
     for (size_t i = 0; i < shared_.size(); ++i) shared_[i].follow(call.shared[i], gpu);
     view(&call, gpu);
+    if (gpu >= 0) wait_for_torch(gpu);
     const OnStream on_stream(place);
     py::object value;
     {
@@ -616,6 +625,11 @@ class Module {
   static std::set<const Module *> &in_graphs() {
     static auto *const all = new std::set<const Module *>;
     return *all;
+  }
+
+  static int &gpu_of_graphs() {
+    static int gpu = -1;
+    return gpu;
   }
 
   static void look(const py::list &dictionaries, std::vector<Looked> *looked) {
