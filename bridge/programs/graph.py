@@ -12,6 +12,7 @@ from mindspore.ops.functional import depend
 
 from bridge.op import devices
 from bridge.primitive.graph_calls import Call, GraphTensor, Read, graph_call
+from bridge.primitive.kernel import one_at_a_time
 from bridge.programs import plan, result_tree, store
 from bridge.programs.attributes import Attributes
 from bridge.programs.calls import Refusal
@@ -54,6 +55,10 @@ class GraphProgram:
 
     def plan_in_graph(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The expression of a call (bridge/primitive/graph_calls.py)."""
+        with one_at_a_time:  # a capture replaces functions of PyTorch's, for all threads
+            return self._planned(weights, args, kwargs)
+
+    def _planned(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
         self.state.follow_between_calls()
         for module in self.state.modules:
             refuse_hooks(module)
