@@ -502,3 +502,14 @@ def test_captures_on_two_threads_take_turns(monkeypatch: pytest.MonkeyPatch) -> 
     for thread in threads:
         thread.join()
     assert seen == [1, 1]
+
+
+@pytest.mark.parametrize("make", WAYS.values())
+@pytest.mark.parametrize("value_and_grad", [ms.value_and_grad, bridge.value_and_grad])
+def test_hooks_on_what_pytorch_adds_up_are_refused(make: Any, value_and_grad: Any) -> None:
+    net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
+    net.module.get_parameter("3.bias").register_post_accumulate_grad_hook(lambda parameter: None)
+    for step in (value_and_grad(net, None, net.trainable_params()), make(net, net.trainable_params())):
+        with pytest.raises(RuntimeError, match="has post accumulate grad hooks, which do not run"):
+            step(x)
+    assert net(x).shape == (3, 4)
