@@ -10,6 +10,7 @@ import gc
 import pathlib
 import pickle
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -480,3 +481,35 @@ def test_another_parameter_for_one_of_pytorchs_is_refused() -> None:
     net.weight = net.weight
     net.weight.set_data(ms.ops.zeros((2, 3)))
     assert np.array_equal(net(x).asnumpy()[0], module.bias.detach().cpu().numpy())
+
+
+def test_captures_on_two_threads_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A capture replaces functions of PyTorch's for all threads. MindSpore's own compiler fails on two at once."""
+    graph = bridge.cell(mlp()).program.graph
+    under_way: list[None] = []
+    seen: list[int] = []
+
+    def planned(*_: Any) -> None:
+        under_way.append(None)
+        time.sleep(0.05)
+        seen.append(len(under_way))
+        under_way.pop()
+
+    monkeypatch.setattr(graph, "_planned", planned)
+    threads = [threading.Thread(target=graph.plan_in_graph, args=([], [], {})) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [1, 1]
+
+
+@pytest.mark.parametrize("make", WAYS.values())
+@pytest.mark.parametrize("value_and_grad", [ms.value_and_grad, bridge.value_and_grad])
+def test_hooks_on_what_pytorch_adds_up_are_refused(make: Any, value_and_grad: Any) -> None:
+    net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
+    net.module.get_parameter("3.bias").register_post_accumulate_grad_hook(lambda parameter: None)
+    for step in (value_and_grad(net, None, net.trainable_params()), make(net, net.trainable_params())):
+        with pytest.raises(RuntimeError, match="has post accumulate grad hooks, which do not run"):
+            step(x)
+    assert net(x).shape == (3, 4)

@@ -12,6 +12,7 @@ import torch
 from bridge.programs import tree
 from bridge.programs.fuse import Fused, refuse_torch_modules
 from bridge.programs.program import Program
+from bridge.programs.refusals import refuse_hooks_of_sums
 from bridge.programs.state import State
 
 
@@ -46,11 +47,13 @@ class _Differentiated:
         positions = {id(tensor): position for position, tensor in enumerate(state.tensors)}
         self._places = [positions[id(tensor)] for tensor in self._tensors]
         self._tensors = state.tensors
+        self._names = [*state.parameters]
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         given = list(args)
         for position in self.positions:
             given[position] = _leaf(args, position)
+        refuse_hooks_of_sums((self._names[place], self._tensors[place]) for place in self._places)
         with torch.enable_grad():
             value = self.function(*given, **kwargs)
         found = tree.results(value, lambda leaf: leaf)

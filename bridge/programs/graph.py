@@ -15,6 +15,7 @@ from bridge import _mindspore
 from bridge.op import devices
 from bridge.primitive import precision
 from bridge.primitive.graph_calls import Call, GraphTensor, Read, add_lines, graph_call, users_lines
+from bridge.primitive.kernel import one_at_a_time
 from bridge.programs import plan, result_tree, store
 from bridge.programs.attributes import Attributes
 from bridge.programs.calls import Refusal
@@ -79,7 +80,8 @@ class GraphProgram:
         try:
             if product is not None and product.dtype != ms.float32:
                 self._refuse_lists()
-            return self._planned(weights, args, kwargs)
+            with one_at_a_time:  # a capture replaces functions of PyTorch's, for all threads
+                return self._planned(weights, args, kwargs)
         except Exception as error:
             add_lines(error, lines)
             raise

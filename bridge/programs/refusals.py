@@ -17,14 +17,13 @@ from torch.nn.utils.weight_norm import WeightNorm
 from bridge.programs.calls import Refusal
 from bridge.programs.replaced import Replacement
 
-_HOOKS = (
-    "_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks"
-)  # fmt: skip
+_HOOKS = "_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks"
 # Hooks of PyTorch's own that make a weight out of parameters and buffers, and do nothing else.
 _MAKES_WEIGHT = (WeightNorm, SpectralNorm, BasePruningMethod)
 
 
 def refuse_hooks(module: torch.nn.Module) -> None:
+    refuse_hooks_of_sums(module.named_parameters())
     owners = [*module.named_modules(), *module.named_parameters()]
     for name, owner in owners:
         for kind in _HOOKS:
@@ -32,6 +31,16 @@ def refuse_hooks(module: torch.nn.Module) -> None:
             if not all(isinstance(hook, _MAKES_WEIGHT) for hook in hooks.values()):
                 where = f"{type(module).__name__}.{name}".rstrip(".")
                 raise Refusal(f"{where} has {kind.strip('_').replace('_', ' ')}, which run in PyNative mode only")
+
+
+def refuse_hooks_of_sums(parameters: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """Refuses hooks that run when PyTorch has added to a parameter's `grad`, by the parameters' names."""
+    for name, parameter in parameters:
+        if parameter._post_accumulate_grad_hooks:
+            raise Refusal(
+                f"{name} has post accumulate grad hooks, which do not run: gradients are values here, and nothing is "
+                "added to `grad`. Change the gradients before the optimizer's call"
+            )
 
 
 def refuse_foreign_results(results: Iterable[torch.Tensor], device: str) -> None:

@@ -5,8 +5,10 @@
 #include <ATen/ops/_unsafe_view.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <exception>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -36,6 +38,16 @@ Tensors unpacked(PyObject *const *objects, size_t count) {
   tensors.reserve(count);
   for (size_t i = 0; i < count; ++i) tensors.push_back(THPVariable_Unpack(objects[i]));
   return tensors;
+}
+
+// Hooks that run when PyTorch has added to a parameter's `grad` (bridge/programs/refusals.py has the words).
+void refuse_hooks_of_sums(const Tensors &leaves) {
+  for (const at::Tensor &leaf : leaves) {
+    if (torch::autograd::impl::post_acc_grad_hooks(leaf) == nullptr) continue;
+    throw std::runtime_error(
+        "a parameter has post accumulate grad hooks, which do not run: gradients are values here, and nothing is added "
+        "to `grad`. Change the gradients before the optimizer's call");
+  }
 }
 
 }  // namespace
@@ -101,7 +113,9 @@ bool ms_ext_differentiate(PyObject *const *inputs, const bool *wanted, size_t in
                           const TensorMemory *output_gradients, size_t output_count, TensorMemory *results) {
   try {
     const ms_ext::LeavesNoPython leaves_no_python;  // a module's own backward may be in Python
-    ms_ext::give(ms_ext::differentiate_recorded(unpacked(inputs, input_count), wanted, unpacked(outputs, output_count),
+    const Tensors leaves = unpacked(inputs, input_count);
+    refuse_hooks_of_sums(leaves);
+    ms_ext::give(ms_ext::differentiate_recorded(leaves, wanted, unpacked(outputs, output_count),
                                                 ms_ext::tensors_on(output_gradients, output_count)),
                  results);
     return true;
