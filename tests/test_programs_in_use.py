@@ -496,7 +496,7 @@ def test_captures_on_two_threads_take_turns(monkeypatch: pytest.MonkeyPatch) -> 
         under_way.pop()
 
     monkeypatch.setattr(graph, "_planned", planned)
-    arguments = [], [], {}, ms.Tensor([0.0])  # which says that there is no mixed precision
+    arguments: Any = [], [], {}, ms.Tensor([0.0])  # which says that there is no mixed precision
     threads = [threading.Thread(target=graph.plan_in_graph, args=arguments) for _ in range(2)]
     for thread in threads:
         thread.start()
