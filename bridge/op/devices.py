@@ -44,6 +44,12 @@ def target() -> str:
     return _mindspore.device_target()
 
 
+def gpu() -> int:
+    """The number of the GPU that MindSpore's tensors are on; -1 if they are on none, or the bridge has no CUDA
+    operators."""
+    return int(ms.get_context("device_id")) if target() == "GPU" and has_cuda_set() else -1
+
+
 def own_kernels() -> Device:
     """MindSpore's device, which the bridge has to have kernels for.
 

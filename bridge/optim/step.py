@@ -170,6 +170,7 @@ class _Launched:
         self.step = step
         self.rates = rates
         self.has_gradient = has_gradient
+        self.inputs = rates + sum(has_gradient)
         self.trained = step.sharing.are_trained()
         self.names = [parameter.name for parameter in step.parameters]  # MindSpore waits for the graph to give one
         self.order: list[int] = []
@@ -180,13 +181,12 @@ class _Launched:
     def launch(self, addresses: Sequence[int | None]) -> None:
         """Take a step with the gradients, rates and parameters at these addresses."""
         tensors = self._tensors(addresses)
-        gradients_end = self.rates + sum(self.has_gradient)
         self.step.set_rates([float(rate) for rate in tensors[: self.rates]], _number_in_launch)
-        given, trained = iter(tensors[self.rates : gradients_end]), self.step.sharing.are_trained()
+        given, trained = iter(tensors[self.rates : self.inputs]), self.step.sharing.are_trained()
         gradients = [next(given) if has_gradient else None for has_gradient in self.has_gradient]
         if trained != self.trained:
             self._refuse_zeros_for_gradients(trained, gradients)
-        before = self._move(tensors[gradients_end:])
+        before = self._move(tensors[self.inputs :])
         try:
             self.step.step_with(_where(trained, gradients))
         finally:

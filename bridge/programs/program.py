@@ -127,7 +127,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         """The function on PyTorch's tensors, as a part of another program."""
         if self.precision is None and not direct.has_mixed_precision():  # the usual call
             return self.function(*args, **kwargs)
-        with self._autocast(direct.has_mixed_precision()):
+        with self._autocast(by_lists=True):
             return self.function(*args, **kwargs)
 
     def _differentiating(self, *args: Any, **kwargs: Any) -> Any:
@@ -171,7 +171,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         if not devices.has_cuda_set():
             raise RuntimeError("bridge.cell on a GPU needs a bridge that was built with the CUDA operators")
         self.state.move_unshared(devices.torch_name("GPU"))
-        return int(ms.get_context("device_id"))
+        return devices.gpu()
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self.graph.call(self.weights, args, kwargs)

@@ -47,8 +47,4 @@ class Sharing:
 
     @functools.cached_property
     def _gpu(self) -> int:
-        """The GPU that MindSpore's tensors are on; -1 if it has none."""
-        if devices.target() != "GPU":
-            return -1
-        devices.has_cuda_set()
-        return int(ms.get_context("device_id"))
+        return devices.gpu()

@@ -124,7 +124,7 @@ class State:
             if devices.target() == "GPU":
                 ms.runtime.synchronize()  # what MindSpore has launched may read the old data
             data = torch_view(parameter).clone()
-            self._calls.take_back(position, _gpu())
+            self._calls.take_back(position, devices.gpu())
             self.follow_parts()
             self.tensors[position].copy_(data)
             wait_for_pytorch()
@@ -132,7 +132,7 @@ class State:
     def stay(self) -> None:
         """A graph has the Parameters, and goes on with the memory that they have now. What PyTorch puts in the place of
         a tensor or of its data is copied there."""
-        self._calls.stay(_gpu())
+        self._calls.stay(devices.gpu())
         _in_graphs.add(self)
         _mindspore.before_graphs(_follow_in_graphs)
 
@@ -247,11 +247,6 @@ def _follow_in_graphs() -> None:
         if state.is_assigned():
             with contextlib.suppress(ValueError):  # other parts than a Cell has, and the graph need not be that Cell's
                 state.follow_assigned()
-
-
-def _gpu() -> int:
-    """See Module in ms_ext/mindspore/python/module.cpp."""
-    return int(ms.get_context("device_id")) if devices.target() == "GPU" and devices.has_cuda_set() else -1
 
 
 def _parameter_of(name: str, tensor: torch.Tensor, calls: Any) -> ms.Parameter:

@@ -156,16 +156,13 @@ class Tape(TorchDispatchMode):
         register = self._registers.get(id(tensor))
         if register is None:
             return False
-        needed = {register}
-        for call in reversed(self.calls):
-            if not needed.isdisjoint(call.results):
-                if torch.Tag.nondeterministic_seeded in call.op.tags:
-                    return False
-                needed.update(call.operands)
-        made = {number for call in self.calls for number in call.results}
+        needed, calls = self._values.behind(register)
+        made = {number for call in calls for number in call.results}
         written = {storage_of(self.tensors[number]) for call in self.calls for number in call.written}
-        return needed <= made | self.constants.keys() | {*sources} and not any(
-            storage_of(self.tensors[number]) in written for number in needed
+        return (
+            needed <= made | self.constants.keys() | {*sources}
+            and written.isdisjoint(storage_of(self.tensors[number]) for number in needed)
+            and not any(torch.Tag.nondeterministic_seeded in call.op.tags for call in calls)
         )
 
     def _is_own(self, tensor: torch.Tensor) -> bool:

@@ -33,11 +33,17 @@ class Values:
         """Whether a register follows from constants only, and from none of the tensors with these ids."""
         if self.of([register]) is None:
             return False
-        needed = {register}
+        needed, _ = self.behind(register)
+        return than.isdisjoint(id(self._constants[number]) for number in needed if number in self._constants)
+
+    def behind(self, register: int) -> tuple[set[int], list[Call]]:
+        """The registers that one follows from, with itself, and the calls that make them, last ones first."""
+        needed, calls = {register}, []
         for call in reversed(self._calls):
             if not needed.isdisjoint(call.results):
                 needed.update(call.operands)
-        return than.isdisjoint(id(self._constants[number]) for number in needed if number in self._constants)
+                calls.append(call)
+        return needed, calls
 
     def _run(self, call: Call) -> None:
         draws = torch.Tag.nondeterministic_seeded in call.op.tags
