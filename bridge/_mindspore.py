@@ -11,7 +11,7 @@ import gc
 import importlib
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 from mindspore import Parameter, Tensor, context, nn
 from mindspore._c_expression import typing
@@ -269,6 +269,11 @@ class InPyNative:
 
     def __call__(self, *args: Any) -> Any:
         return self.function(*args)
+
+
+def parameters_in(cell: nn.Cell) -> dict[str, Parameter]:
+    """The Cell's own dictionary of its Parameters."""
+    return cast("dict[str, Parameter]", cell._params)
 
 
 def is_plain(cell: nn.Cell) -> bool:

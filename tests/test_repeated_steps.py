@@ -10,8 +10,10 @@ import mindspore as ms
 import numpy as np
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bridge import optim
+from bridge.optim.launched import Launched
 from bridge.optim.recording import Recording
 from bridge.optim.repeated_step import RepeatedStep
 from shared import MODES, data, on_device, torch_device
@@ -234,6 +236,150 @@ def test_a_class_that_keeps_things_elsewhere_is_pytorchs(mode: Mode) -> None:
         theirs.step()
         step(ms.Tensor(np.ones(3, np.float32)))
     assert np.array_equal(own.asnumpy(), parameter.detach().cpu().numpy())
+
+
+class InGraph:
+    """PyTorch's optimizer, and the bridge's in a graph that makes the gradients, which lie in the same memory at each
+    step."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+        bases = [np.asarray(data(*shape)) for shape in SHAPES]
+        self.bases = [on_device(base) for base in bases]
+        self.theirs = [torch.nn.Parameter(torch.ones_like(base)) for base in self.bases]
+        self.own = [ms.Parameter(ms.Tensor(np.ones_like(base)), name=f"p{i}") for i, base in enumerate(bases)]
+        self.torch, self.bridge = torch.optim.AdamW(self.theirs, **options), optim.AdamW(self.own, **options)
+        self.count = self.launches = 0
+        launch, optimizer, tensors = Launched.launch, self.bridge, [ms.Tensor(base) for base in bases]
+
+        def counted(launched: Launched, addresses: tuple[int, ...]) -> Any:
+            self.launches += 1
+            return launch(launched, addresses)
+
+        def run(scale):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            gradients = ()
+            for tensor in tensors:
+                gradients += (tensor * scale,)
+            return optimizer(gradients)
+
+        monkeypatch.setattr(Launched, "launch", counted)
+        self.run = ms.jit(run)
+
+    def steps(self, count: int) -> int:
+        """Take steps, and give how many of them Python took."""
+        before = self.launches
+        for _ in range(count):
+            self.count += 1
+            for parameter, base in zip(self.theirs, self.bases, strict=True):
+                parameter.grad = base * float(self.count) if parameter.requires_grad else None
+            self.torch.step()
+            self.run(ms.Tensor(self.count, ms.float32))
+        for own, theirs in zip(self.own, self.theirs, strict=True):
+            assert np.array_equal(own.asnumpy(), theirs.detach().cpu().numpy())
+        return self.launches - before
+
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        return [self.torch, self.bridge.torch_optimizer]
+
+    def tensors(self) -> list[torch.Tensor]:
+        """PyTorch's for the bridge's."""
+        return self.bridge.update.sharing.tensors
+
+
+def rate_of_mindspore(pair: InGraph) -> None:
+    pair.torch.param_groups[0]["lr"] = float(np.float32(0.02))
+    pair.bridge.learning_rate.set_data(ms.Tensor(0.02, ms.float32))
+
+
+def other_rate_of_mindspore(pair: InGraph) -> None:
+    pair.torch.param_groups[0]["lr"] = float(np.float32(0.04))
+    pair.bridge.learning_rate = ms.Parameter(ms.Tensor(0.04, ms.float32), name="learning_rate")
+
+
+def betas(pair: InGraph) -> None:
+    for optimizer in pair.optimizers():
+        optimizer.param_groups[0]["betas"] = [0.7, 0.8]
+
+
+def in_betas(pair: InGraph) -> None:
+    for optimizer in pair.optimizers():
+        optimizer.param_groups[0]["betas"][0] = 0.75
+
+
+def groups(pair: InGraph) -> None:
+    for optimizer in pair.optimizers():
+        optimizer.load_state_dict(optimizer.state_dict())
+        optimizer.param_groups[0]["weight_decay"] = 0.3
+
+
+def state(pair: InGraph) -> None:
+    for optimizer in pair.optimizers():
+        for values in optimizer.state.values():
+            values["exp_avg"] = torch.ones_like(values["exp_avg"])
+
+
+def frozen_in_mindspore(pair: InGraph) -> None:
+    pair.own[0].requires_grad = pair.theirs[0].requires_grad = False
+
+
+def free_in_mindspore(pair: InGraph) -> None:
+    pair.own[0].requires_grad = pair.theirs[0].requires_grad = True
+
+
+def frozen_in_pytorch(pair: InGraph) -> None:
+    pair.tensors()[1].requires_grad_(False)
+    pair.theirs[1].requires_grad_(False)
+
+
+def data_of_pytorch(pair: InGraph) -> None:
+    for tensor in (pair.tensors()[2], pair.theirs[2]):
+        tensor.data = torch.full_like(tensor, 3.0)
+
+
+def class_of_the_optimizer(pair: InGraph) -> None:
+    class Twice(torch.optim.AdamW):
+        def step(self, closure: Any = None) -> Any:
+            super().step(closure)
+            return super().step(closure)
+
+    for optimizer in pair.optimizers():
+        optimizer.__class__ = Twice
+
+
+CHANGES = [
+    rate_of_mindspore, other_rate_of_mindspore, betas, groups, state, frozen_in_mindspore, frozen_in_pytorch,
+    data_of_pytorch, class_of_the_optimizer,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_step_in_a_graph_is_repeated_without_python(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = InGraph(monkeypatch)
+    assert pair.steps(8) < 8
+    assert pair.steps(4) == 0
+    change(pair)
+    pair.steps(8)
+    if change is betas:
+        in_betas(pair)
+    if change is frozen_in_mindspore:
+        free_in_mindspore(pair)
+    pair.steps(8)
+
+
+def test_hooks_and_errors_of_a_step_that_is_repeated_without_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = InGraph(monkeypatch)
+    pair.steps(8)
+    calls: list[Any] = []
+    hook = register_optimizer_step_post_hook(lambda *args: calls.append(args))
+    pair.steps(3)
+    hook.remove()
+    assert len(calls) == 6
+    pair.steps(8)
+    assert pair.steps(4) == 0
+    for tensor in pair.tensors():
+        pair.bridge.state[tensor]["step"].fill_(-1)
+    with pytest.raises(RuntimeError, match="division by zero"):
+        pair.run(ms.Tensor(1.0, ms.float32))
+        pair.own[0].asnumpy()
 
 
 SWEPT = [

@@ -17,6 +17,7 @@ from bridge.infer.trial import Spec
 from bridge.op import devices, dtypes
 from bridge.op.encoding import encode
 from bridge.op.table import SHARED, Device
+from bridge.optim.in_cpp import library
 from bridge.primitive.graph_calls import Call, Item
 from bridge.primitive.kernel import Kernel
 
@@ -24,13 +25,17 @@ from bridge.primitive.kernel import Kernel
 class Callee(Protocol):
     """What a graph calls."""
 
-    def launch(self, addresses: Sequence[int | None]) -> None:
-        """Work on tensors at these addresses, on the thread and stream of the launch."""
+    def launch(self, addresses: tuple[int, ...]) -> dict[str, Any] | None:
+        """Work on tensors at these addresses, on the thread and stream of the launch. 0 is that of a tensor without
+        elements.
+
+        Returns:
+            What C++ needs to do the same again (ms_ext/programs/python/repeated_launch.h), or None.
+        """
 
 
 _callees: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
-_CALL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
 
 
 class HostCall(Kernel):
@@ -46,6 +51,7 @@ class HostCall(Kernel):
     def __init__(self, name: str, callee: Callee, inputs: int, device: Device) -> None:
         number = next(_numbers)
         _callees[number] = callee
+        weakref.finalize(callee, library().ms_ext_repeat_host_call, number, None)
         _install(device)
         super().__init__(name, encode(number) + encode(inputs), f"{SHARED[device]}:aten_host_call", device, False, "")
         _mindspore.infer_types_in_cpp(self, [dtypes.to_mindspore(torch.bool)])
@@ -76,20 +82,16 @@ def host_call(name: str, callee: Callee, tensors: Sequence[Any], written: Sequen
 
 
 @functools.cache
-def _install(device: Device) -> Any:
+def _install(device: Device) -> None:
     """Have the library for a device call back into Python."""
-    library = devices.load(SHARED[device])
-    library.ms_ext_set_host_error.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    library().ms_ext_set_host_function(_call)
+    function = ctypes.cast(library().ms_ext_call_host, ctypes.c_void_p)
+    devices.load(SHARED[device]).ms_ext_set_host_call(function)
 
-    @_CALL
-    def call(number: int, addresses: Any, error: int) -> None:
-        try:
-            callee = _callees.get(number)
-            if callee is None:
-                raise RuntimeError("the object that the graph calls is gone")
-            callee.launch(addresses)
-        except BaseException as raised:  # C++ is between this and whoever can catch it
-            library.ms_ext_set_host_error(error, str(raised).encode() or type(raised).__name__.encode())
 
-    library.ms_ext_set_host_call(call)
-    return call
+def _call(number: int, addresses: tuple[int, ...]) -> None:
+    callee = _callees.get(number)
+    if callee is None:
+        raise RuntimeError("the object that the graph calls is gone")
+    library().ms_ext_repeat_host_call(number, None)
+    library().ms_ext_repeat_host_call(number, callee.launch(addresses))

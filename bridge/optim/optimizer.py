@@ -14,6 +14,7 @@ from bridge._start import start_on
 from bridge.documentation import PAGES
 from bridge.op import devices
 from bridge.optim.groups import asked
+from bridge.optim.rates import Rates
 from bridge.optim.step import Step
 from bridge.programs.sharing import Sharing
 
@@ -43,15 +44,13 @@ class Optimizer(ms.nn.Optimizer):
         optimizer = _made(lambda: self.torch_class(**given.arguments), sharing)
         super().__init__(float(given.arguments.get("lr", 1.0)), given.parameters, loss_scale=float(loss_scale))
         self.torch_optimizer = optimizer
-        self._of_groups = given.rates
-        self._follows = given.follows
         self.dynamic_lr = bool(given.schedules)
         self.schedules = ms.nn.CellList([self._schedule(rate) for rate in given.schedules])
         if given.rates[0] is not None:
             delattr(self, "learning_rate")  # a Parameter
             self.learning_rate = self.schedules[given.rates[0]]
-        self._rate_before = float(np.float32(given.arguments.get("lr", 1.0)))
-        self.update = Step(name, optimizer, sharing, self._set_rates)
+        rates = Rates(self, optimizer, given.rates, given.follows, given.arguments.get("lr", 1.0))
+        self.update = Step(name, optimizer, sharing, rates)
 
     def _schedule(self, rate: Any) -> ms.nn.Cell:
         if not isinstance(rate, ms.nn.Cell):
@@ -126,24 +125,6 @@ class Optimizer(ms.nn.Optimizer):
 
     def __repr__(self) -> str:
         return repr(self.torch_optimizer)
-
-    def _set_rates(self, rates: list[float], number: Callable[[ms.Tensor], float]) -> None:
-        """Give PyTorch's groups the rates that MindSpore has: of schedules, or what a callback has set.
-
-        The latter is no input of a graph: MindSpore would bring it to the GPU, and to read it there waits for the
-        gradients.
-        """
-        if self.dynamic_lr:
-            for group, schedule in zip(self.param_groups, self._of_groups, strict=True):
-                if schedule is not None:
-                    group["lr"] = rates[schedule]
-            return
-        rate = number(self.learning_rate)
-        if rate != self._rate_before:
-            self._rate_before = rate
-            for group, follows in zip(self.param_groups, self._follows, strict=True):
-                if follows:
-                    group["lr"] = rate
 
 
 def _made(make: Callable[[], torch.optim.Optimizer], sharing: Sharing) -> torch.optim.Optimizer:

@@ -165,7 +165,7 @@ class Recording:
     def function(self, args: Any) -> Iterator[None]:
         """While a function of PyTorch's runs, which was given these."""
         before = self._numbers, self._found
-        self._numbers, self._found = [x for x in _flat(args) if isinstance(x, float)], []
+        self._numbers, self._found = [x for x in flat(args) if isinstance(x, float)], []
         yield
         numbers = [x for x in self._numbers if type(x) is _Number]
         if any(all(number is not found for found in self._found) for number in numbers):
@@ -182,10 +182,10 @@ class Recording:
         arguments = []
         for i, argument in enumerate(op._schema.arguments):
             value = args[i] if i < len(args) else kwargs.get(argument.name, argument.default_value)
-            if argument.is_write and any(id(x) in self._constants for x in _flat([value])):
+            if argument.is_write and any(id(x) in self._constants for x in flat([value])):
                 self.lost = "it writes to a constant"
             arguments.append(self._operand(value))
-        kept = [self._result(result) for result in _flat([results])] if op._schema.returns else []
+        kept = [self._result(result) for result in flat([results])] if op._schema.returns else []
         self.parts.append(("call", op._schema.name, op._schema.overload_name, arguments, kept))
 
     def _result(self, result: Any) -> int | None:
@@ -238,7 +238,7 @@ class _Functions(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch.Tensor.item:
             return self._recording.read(args[0])
-        if func is torch.tensor and not any(type(x) is _Number for x in _flat(args)):
+        if func is torch.tensor and not any(type(x) is _Number for x in flat(args)):
             return self._recording.constant(lambda: func(*args, **kwargs))
         with self._recording.function([*args, *kwargs.values()]):
             return func(*args, **kwargs)
@@ -258,9 +258,9 @@ class _Calls(TorchDispatchMode):
         return results
 
 
-def _flat(value: Any) -> Iterator[Any]:
+def flat(value: Any) -> Iterator[Any]:
     if isinstance(value, (list, tuple)):
         for item in value:
-            yield from _flat(item)
+            yield from flat(item)
     else:
         yield value

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import itertools
 import operator
 import weakref
@@ -13,8 +11,8 @@ from typing import Any
 import torch
 from torch.optim import optimizer as _optimizer
 
-from bridge.op.devices import LIBRARIES
-from bridge.optim.recording import Recording
+from bridge.optim.in_cpp import library
+from bridge.optim.recording import Recording, flat
 
 _RECORDINGS = 16  # of an optimizer: one whose steps differ again and again runs as PyTorch has it
 
@@ -35,20 +33,35 @@ class RepeatedStep:
         self._parameters = parameters
         self._left = _RECORDINGS
         self._before: tuple[_Surroundings, Recording] | None = None
-        self._known: tuple[_Surroundings, _Written] | None = None
+        self._known: tuple[_Surroundings, Written] | None = None
+
+    def take(self, gradients: Gradients) -> None:
+        """Take a step with the gradients of what is trained."""
+        if self.again(gradients):
+            return
+        try:
+            set_gradients(self._parameters, gradients)
+            self.first(gradients)
+        finally:
+            forget_gradients(self._parameters)  # they are views of memory that MindSpore may take back
 
     def again(self, gradients: Gradients) -> bool:
         """Take a step, if it is known by now what that calls. If it is not, nothing is done."""
         if self._known is None:
             return False
         surroundings, written = self._known
-        if surroundings.are_those_of(self._optimizer, gradients) and written(
-            [gradient for gradient in gradients if gradient is not None],
-            [group["lr"] for group in self._optimizer.param_groups],
-        ):
+        if written.again(gradients):
             return True
+        if surroundings.are_those_of(self._optimizer, gradients):  # equal objects, maybe, in place of those before
+            written.look_again()
+            if written.again(gradients):
+                return True
         self._known = None
         return False
+
+    def written(self) -> Written | None:
+        """The step in C++, if it is known."""
+        return None if self._known is None else self._known[1]
 
     def first(self, gradients: Gradients) -> None:
         """Take a step in PyTorch's Python. The parameters have the gradients."""
@@ -64,21 +77,30 @@ class RepeatedStep:
         if recording.lost or not surroundings.are_those_of(self._optimizer, gradients):
             return
         if before is not None and surroundings == before[0] and recording.is_as(before[1]):
-            self._known = surroundings, _Written(recording, given)
+            self._known = surroundings, Written(recording, gradients, self._optimizer)
         else:
             self._before = surroundings, recording
 
 
-class _Written:
-    """A step in C++."""
+class Written:
+    """A step in C++.
 
-    def __init__(self, recording: Recording, gradients: list[torch.Tensor]) -> None:
-        self._step = _library().ms_ext_repeated_step(recording.parts, gradients)
-        weakref.finalize(self, _library().ms_ext_free_repeated_step, self._step)
+    Attributes:
+        address: of the step. It is there as long as this object is.
+    """
 
-    def __call__(self, gradients: list[torch.Tensor], rates: list[float]) -> bool:
-        """Take it, if the gradients are like the first ones."""
-        return _library().ms_ext_repeat_step(self._step, gradients, rates) == 1
+    def __init__(self, recording: Recording, gradients: Gradients, optimizer: torch.optim.Optimizer) -> None:
+        hooks = [_optimizer._global_optimizer_pre_hooks, _optimizer._global_optimizer_post_hooks]
+        self.address = library().ms_ext_repeated_step(recording.parts, [*gradients], optimizer, hooks)
+        weakref.finalize(self, library().ms_ext_free_repeated_step, self.address)
+
+    def again(self, gradients: Gradients) -> bool:
+        """Take it, if the gradients are like the first ones, and the optimizer holds the objects that it held."""
+        return library().ms_ext_repeat_step(self.address, [*gradients]) == 1
+
+    def look_again(self) -> None:
+        """The optimizer holds other objects, which are equal."""
+        library().ms_ext_look_at_step_again(self.address)
 
 
 class _Surroundings:
@@ -86,7 +108,13 @@ class _Surroundings:
 
     def __init__(self, optimizer: torch.optim.Optimizer, gradients: Gradients) -> None:
         self.trained = [gradient is not None for gradient in gradients]
-        self.options = [[option for key, option in group.items() if key != "lr"] for group in optimizer.param_groups]
+        self.options = [
+            leaf
+            for group in optimizer.param_groups
+            for key, option in group.items()
+            if key != "lr"
+            for leaf in flat(option)
+        ]
         self.types = [list(map(type, group.values())) for group in optimizer.param_groups]
         self.state = list(itertools.chain.from_iterable(map(dict.values, optimizer.state.values())))
         self.step = vars(optimizer).get("step"), type(optimizer).step
@@ -102,7 +130,8 @@ class _Surroundings:
             isinstance(other, _Surroundings)
             and self.trained == other.trained
             and self.types == other.types
-            and self.options == other.options
+            and len(self.options) == len(other.options)
+            and all(map(_is_same, self.options, other.options))
             and self.step == other.step
             and self.has_hooks == other.has_hooks
             and len(self.state) == len(other.state)
@@ -123,17 +152,26 @@ class _Surroundings:
             f"{type(optimizer).__module__}.".startswith("torch.optim.")
             and (own_step is None or hasattr(own_step, "_wrapped_by_lr_sched"))
             and all(type(group["lr"]) is float for group in optimizer.param_groups)
-            and not any(isinstance(option, torch.Tensor) for options in self.options for option in options)
+            and not any(
+                isinstance(option, torch.Tensor)
+                for group in optimizer.param_groups
+                for key, option in group.items()
+                if key != "params"
+            )
             and not self.has_hooks
         )
 
 
-@functools.cache
-def _library() -> Any:
-    library = ctypes.PyDLL(str(LIBRARIES / "libms_ext_python.so"))  # which raises the errors that they set
-    library.ms_ext_repeated_step.argtypes = [ctypes.py_object, ctypes.py_object]
-    library.ms_ext_repeated_step.restype = ctypes.c_void_p
-    library.ms_ext_free_repeated_step.argtypes = [ctypes.c_void_p]
-    library.ms_ext_free_repeated_step.restype = None
-    library.ms_ext_repeat_step.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
-    return library
+def _is_same(own: Any, other: Any) -> bool:
+    """Whether two options are: the same tensor, or equal values of one type."""
+    return own is other or (type(own) is type(other) and not isinstance(own, torch.Tensor) and bool(own == other))
+
+
+def set_gradients(parameters: Sequence[torch.Tensor], gradients: Gradients) -> None:
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+
+
+def forget_gradients(parameters: Sequence[torch.Tensor]) -> None:
+    for parameter in parameters:
+        parameter.grad = None

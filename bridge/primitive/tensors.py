@@ -40,9 +40,14 @@ def view_at(address: int | None, shape: Sequence[int], dtype: torch.dtype) -> to
 
 def float_at(address: int) -> float:
     """The float32 number in memory of MindSpore's. It waits for a GPU that has it."""
-    if _gpu_of(address) >= 0:
+    if is_on_gpu(address):
         return view_at(address, (), torch.float32).item()
     return ctypes.c_float.from_address(address).value
+
+
+def is_on_gpu(address: int) -> bool:
+    """Whether this is memory of a GPU."""
+    return _gpu_of(address) >= 0
 
 
 def _gpu_of(address: int) -> int:

@@ -1,7 +1,9 @@
 // A call of Python in a graph, as a kernel: bridge/optim/host_call.py is told where the tensors are. It runs on the
 // thread and stream of the launch.
 #include <atomic>
+#include <cstdlib>
 #include <iterator>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -12,9 +14,9 @@
 namespace ms_ext {
 namespace {
 
-// Called with the number of what is to be called. It reports an error with ms_ext_set_host_error.
-using HostCall = void (*)(int64_t number, void *const *addresses, void *error);
-std::atomic<HostCall> host_call_in_python = nullptr;
+// ms_ext_call_host in programs/python/host_calls.h.
+using HostCall = char *(*)(int64_t number, void *const *addresses, size_t count);
+std::atomic<HostCall> call_host = nullptr;
 
 class host_call_shim {
  public:
@@ -32,9 +34,9 @@ class host_call_shim {
       addresses.push_back(tensor.numel() == 0 ? nullptr : tensor.data_ptr());
     }
     const LeavesNoPython leaves_no_python;
-    std::string error;
-    host_call_in_python.load()(number_, addresses.data(), &error);
-    if (!error.empty()) throw std::runtime_error(error);
+    const std::unique_ptr<char, decltype(&std::free)> error(
+        call_host.load()(number_, addresses.data(), addresses.size()), &std::free);
+    if (error != nullptr) throw std::runtime_error(error.get());
     c.out(0).fill_(true);
   }
 
@@ -53,9 +55,7 @@ constexpr auto launch_host_call = ms_ext::launch_cpu;
 
 extern "C" {
 
-void ms_ext_set_host_call(ms_ext::HostCall call) { ms_ext::host_call_in_python = call; }
-
-void ms_ext_set_host_error(void *error, const char *message) { *static_cast<std::string *>(error) = message; }
+void ms_ext_set_host_call(ms_ext::HostCall call) { ms_ext::call_host = call; }
 
 int aten_host_callInit(int *, int64_t **, const char **, void *extra) {
   return ms_ext::init(extra, ms_ext::make_kernel<ms_ext::host_call_shim>);

@@ -1,0 +1,125 @@
+"""A step of an optimizer in a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mindspore as ms
+import torch
+
+from bridge.optim.rates import Rates
+from bridge.optim.repeated_step import RepeatedStep
+from bridge.primitive import direct
+from bridge.primitive.tensors import float_at, is_on_gpu, view_at
+from bridge.programs.sharing import Sharing
+
+
+class Launched:
+    """What the kernel of a step calls. Once a launch does what the last one did, C++ repeats it without Python.
+
+    Args:
+        repeated: takes the steps.
+        sharing: the optimizer's parameters, and MindSpore's.
+        rates: the optimizer's.
+        schedules: how many learning rates of schedules it gets.
+        has_gradient: for each parameter whether it gets a gradient, too.
+
+    Attributes:
+        order: of the addresses, among rates, gradients and parameters.
+        specs: the shapes and dtypes of these.
+    """
+
+    def __init__(
+        self, repeated: RepeatedStep, sharing: Sharing, rates: Rates, schedules: int, has_gradient: Sequence[bool]
+    ) -> None:
+        self.repeated = repeated
+        self.sharing = sharing
+        self.rates = rates
+        self.schedules = schedules
+        self.has_gradient = has_gradient
+        self.inputs = schedules + sum(has_gradient)
+        self.trained = sharing.are_trained()
+        self.names = [parameter.name for parameter in sharing.parameters]  # MindSpore waits for the graph to give one
+        self.order: list[int] = []
+        self.specs: list[Any] = []
+        self._addresses: tuple[int, ...] = ()
+        self._views: list[torch.Tensor] = []
+        self._before: Any = None  # of the last launch: what the next one has to have too, to be repeated
+
+    def launch(self, addresses: tuple[int, ...]) -> dict[str, Any] | None:
+        """Take a step with the gradients, rates and parameters at these addresses (see Callee)."""
+        tensors = self._tensors(addresses)
+        self.rates.set([float(rate) for rate in tensors[: self.schedules]], _number_in_launch)
+        given, trained = iter(tensors[self.schedules : self.inputs]), self.sharing.are_trained()
+        gradients = [next(given) if has_gradient else None for has_gradient in self.has_gradient]
+        if trained != self.trained:
+            self._refuse_zeros_for_gradients(trained, gradients)
+        gradients = where(trained, gradients)
+        elsewhere = self._move(tensors[self.inputs :])
+        try:
+            self.repeated.take(gradients)
+        finally:
+            for parameter, data in elsewhere:
+                parameter.data = data
+        return None if elsewhere else self._again(trained, gradients)
+
+    def _again(self, trained: Sequence[bool], gradients: Sequence[torch.Tensor | None]) -> dict[str, Any] | None:
+        """What C++ needs to take this step again, if it is known and the last two launches were alike. With schedules
+        none is."""
+        written, held = self.repeated.written(), self.rates.held()
+        place = direct.address(held) if held is not None else 0
+        if written is None or held is None or is_on_gpu(place):
+            return None
+        before, self._before = self._before, (self._addresses, place, float_at(place))
+        if before != self._before:
+            return None
+        return {
+            "addresses": self._addresses,
+            "parameters": self.sharing.tensors,
+            "containers": [self.sharing.tensors, self.rates.holders()],
+            "questions": [(self.sharing.are_trained, (), trained), (direct.address, (held,), place)],
+            "number": place,
+            "gradients": gradients,
+            "step": written.address,
+            "owner": written,
+        }
+
+    def _refuse_zeros_for_gradients(self, trained: Sequence[bool], gradients: Sequence[torch.Tensor | None]) -> None:
+        """Raise for what was set free since MindSpore compiled the graph, if the graph has zeros for its gradient: a
+        module's operator has no other gradient for what was frozen then."""
+        for i, (is_trained, was_trained) in enumerate(zip(trained, self.trained, strict=True)):
+            gradient = gradients[i]
+            if is_trained and not was_trained and gradient is not None and gradient.numel() and not gradient.any():
+                raise RuntimeError(
+                    f"{self.names[i]} was frozen when MindSpore compiled this graph, which has zeros for its gradient: "
+                    "have another ms.jit compile the step"
+                )
+
+    def _tensors(self, addresses: tuple[int, ...]) -> list[torch.Tensor]:
+        """PyTorch's views, those of the last launch where the addresses are its."""
+        if addresses != self._addresses:
+            found: list[Any] = [None] * len(self.order)
+            for address, position in zip(addresses, self.order, strict=True):
+                found[position] = view_at(address, *self.specs[position])
+            self._views, self._addresses = found, addresses
+        return self._views
+
+    def _move(self, views: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Have parameters be where the graph has them. Gives those that were elsewhere, with what they were."""
+        before = []
+        for parameter, view in zip(self.sharing.tensors, views, strict=True):
+            if parameter.data_ptr() != view.data_ptr():
+                before.append((parameter, parameter.data))
+                parameter.data = view
+        return before
+
+
+def where(are_trained: Sequence[bool], gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """The gradients without those of what is not trained."""
+    return [gradient if is_trained else None for is_trained, gradient in zip(are_trained, gradients, strict=True)]
+
+
+def _number_in_launch(rate: ms.Tensor) -> float:
+    """Waits for a GPU if the number is there, and not for the graph, as `item` would for ever."""
+    return float_at(direct.address(rate))

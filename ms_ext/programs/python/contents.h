@@ -1,0 +1,32 @@
+// What containers of Python's hold.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <vector>
+
+namespace ms_ext {
+
+// Used with the GIL.
+class __attribute__((visibility("hidden"))) Contents {
+ public:
+  // Args: dictionaries, lists and tuples, whose own containers count too. `besides` is a key of dictionaries whose
+  // value does not count.
+  Contents(const pybind11::list &roots, const char *besides);
+
+  // Whether they hold the same objects as when this was made, in the same order.
+  bool are_same() const;
+
+ private:
+  struct Container {
+    pybind11::object object;
+    std::vector<pybind11::object> items;  // keys and values of a dictionary in turns; null where that does not count
+  };
+
+  static bool is_same(const Container &container);
+  void note(const pybind11::handle &object, const char *besides);
+
+  std::vector<Container> containers_;
+};
+
+}  // namespace ms_ext
