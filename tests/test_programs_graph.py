@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 import pathlib
 import sys
@@ -585,6 +586,31 @@ class ListsParameter(nn.Module):
         return x * torch.tensor([1, 2, self.scale], device=x.device)
 
 
+class ListsBuffer(nn.Module):
+    """In the ways of old, and in an index."""
+
+    def __init__(self, use: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.register_buffer("one", torch.tensor(1))
+        self.use = use
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.use(x, self.one)
+
+
+def put(x: torch.Tensor, one: torch.Tensor) -> torch.Tensor:
+    result = x.clone()
+    result[:, [one, 0]] = 7
+    return result
+
+
+LISTS = [
+    lambda x, one: x[:, [one, 0]], lambda x, one: x[..., (one, 0)], lambda x, one: x[[[one, 0]]], put,
+    lambda x, one: x + torch.Tensor([1, one, 2]).to(x.device), lambda x, one: x + x.new([1, one, 2]),
+    lambda x, one: x[:, torch.LongTensor([one, 0]).to(x.device)],
+]  # fmt: skip
+
+
 class ListsInput(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * x.new_tensor([1, 2, x.sum()])
@@ -624,6 +650,7 @@ REFUSALS = [
     (lambda: WritesToArray(True), ["no writes to what Tensor.numpy gave", "array = table.numpy()"]),
     (lambda: WritesToArray(False), ["nor to its tensor", "array = table.numpy()"]),
     (ListsParameter, ["asks for a value that depends on data", "torch.tensor([1, 2, self.scale]"]),
+    *((functools.partial(ListsBuffer, use), ["asks for a value that depends on data"]) for use in LISTS),
     (ListsInput, ["asks for a value that depends on data", "x.new_tensor([1, 2, x.sum()])"]),
     (Prints, ["Tensor.__repr__ asks for a value that depends on data", "print(self.scale)"]),
     (Chooses, ["torch's cond is no single operator", "return torch.cond("]),
@@ -733,7 +760,14 @@ class ListsConstants(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         made = torch.tensor([[TABLE[0], 1, True], [2.5, TABLE[2].double(), TABLE.sum().long()]], dtype=None)
         whole = torch.as_tensor((TABLE[1].long(), 3)), torch.tensor([torch.ones(1), TABLE[:1]])
-        return made.to(x.device) * x + whole[0].sum().to(x.device) + x.new_tensor([TABLE[2], 1, 2]) + whole[1][0].item()
+        old = torch.Tensor([TABLE[1], 1, 2]).to(x.device) + x[:, [TABLE[1].long(), 0, 2]]
+        return (
+            made.to(x.device) * x
+            + whole[0].sum().to(x.device)
+            + x.new_tensor([TABLE[2], 1, 2])
+            + whole[1][0].item()
+            + old
+        )
 
 
 def test_constants_are_taken_from_lists() -> None:

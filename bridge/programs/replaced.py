@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_ABSENT = object()  # of a module that has a builtin function only until it names its own
+_ABSENT = object()  # of a class that inherits it, or a module that finds it elsewhere
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class replaced:  # lower case: it is called as a function; a generator's context
         self._replacements = replacements
 
     def __enter__(self) -> None:
-        self._before = [getattr(each.holder, each.name, _ABSENT) for each in self._replacements]
+        self._before = [vars(each.holder).get(each.name, _ABSENT) for each in self._replacements]
         for each in self._replacements:
             setattr(each.holder, each.name, each.stand_in)
 

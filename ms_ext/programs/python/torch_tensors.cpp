@@ -78,7 +78,11 @@ bool ms_ext_from_torch(PyObject *tensor, TensorMemory *memory) {
   return succeeds([&] { *memory = ms_ext::memory_of(ms_ext::plain(THPVariable_Unpack(tensor))); });
 }
 
-const void *ms_ext_torch_address(PyObject *tensor) { return THPVariable_Unpack(tensor).const_data_ptr(); }
+const void *ms_ext_torch_address(PyObject *tensor) {
+  const at::Tensor &found = THPVariable_Unpack(tensor);
+  const bool is_plain = found.is_contiguous() && !found.is_conj() && !found.is_neg();
+  return is_plain ? found.const_data_ptr() : nullptr;
+}
 
 bool ms_ext_torch_requires_grad(PyObject *tensor) { return THPVariable_Unpack(tensor).requires_grad(); }
 

@@ -30,7 +30,9 @@ bool ms_ext_is_torch(PyObject *object);
 // The memory of a torch.Tensor; of a contiguous copy if it is not contiguous.
 bool ms_ext_from_torch(PyObject *tensor, ms_ext::TensorMemory *memory);
 
+// Where its elements are, as MindSpore has them; null if they lie or are written otherwise.
 const void *ms_ext_torch_address(PyObject *tensor);
+
 bool ms_ext_torch_requires_grad(PyObject *tensor);
 
 // How often the tensor was written to.
