@@ -11,7 +11,10 @@ import torch
 
 from bridge.programs.replaced import Replacement
 
-_MODES = torch._C.DispatchKey.Python  # as the dispatcher calls them
+# What the dispatcher calls modes.
+_MODES = torch._C.DispatchKeySet(torch._C.DispatchKey.Python) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.PythonTLSSnapshot
+)
 
 
 def _asking(name: str) -> Callable[[torch.Tensor], Any]:
@@ -19,10 +22,8 @@ def _asking(name: str) -> Callable[[torch.Tensor], Any]:
     own = getattr(torch.Tensor, name)
 
     def number(tensor: torch.Tensor) -> Any:
-        if not torch._C._dispatch_tls_is_dispatch_key_excluded(_MODES):
-            return own(tensor)
         included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
-        with torch._C._ForceDispatchKeyGuard(included, excluded - torch._C.DispatchKeySet(_MODES)):
+        with torch._C._ForceDispatchKeyGuard(included, excluded - _MODES):
             return own(tensor)
 
     return number
