@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType
 from typing import Any, cast
 
@@ -224,13 +224,22 @@ class _AutoLevels:
     def exist(self) -> bool:
         if not self._looked:  # for those made before
             self._looked = True
-            self._made = self._made or gc.get_freeze_count() > 0 or any(map(_has_amp_strategy, gc.get_objects()))
+            self._made = self._made or gc.get_freeze_count() > 0 or _has_any_amp_strategy()
         return self._made
 
 
-def _has_amp_strategy(value: Any) -> bool:
+def _has_any_amp_strategy() -> bool:
+    """Whether a network has one. It looks at hundreds of thousands of objects."""
+    kinds = {FunctionType, *_derived(nn.Cell)}
     # A proxy of something that is gone would raise an error if it were asked for its class.
-    return issubclass(type(value), (nn.Cell, FunctionType)) and vars(value).get("amp_strategy") is not None
+    networks = [value for value in gc.get_objects() if type(value) in kinds]
+    return any(vars(network).get("amp_strategy") is not None for network in networks)
+
+
+def _derived(kind: Any) -> Iterator[Any]:
+    yield kind
+    for derived in type.__subclasses__(kind):
+        yield from _derived(derived)
 
 
 @functools.cache
