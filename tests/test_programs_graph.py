@@ -589,6 +589,8 @@ class ListsParameter(nn.Module):
 class ListsBuffer(nn.Module):
     """In the ways of old, and in an index."""
 
+    one: torch.Tensor
+
     def __init__(self, use: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
         self.register_buffer("one", torch.tensor(1))

@@ -185,11 +185,12 @@ def test_what_pytorch_assigns_between_steps_is_seen(
 
 
 def test_the_same_memory_in_another_order_is_seen(differentiate: Differentiate) -> None:
-    net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
+    own: Any = mlp()
+    net, x = bridge.cell(own), ms.Tensor(data(3, 4))
     reference: Any = mlp().to(device())
     step = differentiate(net, net.trainable_params())
     assert same(step(x), in_torch(reference, x))
-    for module in (net.module, reference):
+    for module in (own, reference):
         module[0].weight.data = module[0].weight.data.view(4, 8).T
     reference[0].weight.data = reference[0].weight.data.contiguous()  # as MindSpore has it: other kernels, other bits
     assert same(step(x), in_torch(reference, x))
