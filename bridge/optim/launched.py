@@ -55,7 +55,7 @@ class Launched:
         gradients = [next(given) if has_gradient else None for has_gradient in self.has_gradient]
         if trained != self.trained:
             self._refuse_zeros_for_gradients(trained, gradients)
-        gradients = where(trained, gradients)
+        gradients = of_trained(trained, gradients)
         elsewhere = self._move(tensors[self.inputs :])
         try:
             self.repeated.take(gradients)
@@ -79,7 +79,7 @@ class Launched:
             "parameters": self.sharing.tensors,
             "containers": [self.sharing.tensors, self.rates.holders()],
             "questions": [(self.sharing.are_trained, (), trained), (direct.address, (held,), place)],
-            "number": place,
+            "rate": place,
             "gradients": gradients,
             "step": written.address,
             "owner": written,
@@ -115,7 +115,7 @@ class Launched:
         return before
 
 
-def where(are_trained: Sequence[bool], gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+def of_trained(are_trained: Sequence[bool], gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
     """The gradients without those of what is not trained."""
     return [gradient if is_trained else None for is_trained, gradient in zip(are_trained, gradients, strict=True)]
 

@@ -18,7 +18,7 @@ import torch
 from bridge import _mindspore
 from bridge.op import devices, dtypes
 from bridge.optim.host_call import host_call
-from bridge.optim.launched import Launched, where
+from bridge.optim.launched import Launched, of_trained
 from bridge.optim.rates import Rates
 from bridge.optim.repeated_step import RepeatedStep, forget_gradients, set_gradients
 from bridge.primitive.graph_calls import GraphTensor, graph_call
@@ -116,7 +116,7 @@ class Step(_mindspore.CompiledAsMethod):
 
     def _trained(self, gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """The gradients without those of frozen Parameters, which MindSpore gives too."""
-        return where(self.sharing.are_trained(), gradients)
+        return of_trained(self.sharing.are_trained(), gradients)
 
     def _step(self, gradients: Sequence[torch.Tensor | None]) -> None:
         self._repeated.take(self._trained(gradients))

@@ -16,12 +16,12 @@ bool is_container(const py::handle &object) {
 }  // namespace
 
 Contents::Contents(const py::list &roots, const char *besides) {
-  for (const py::handle root : roots) note(root, besides);
+  std::unordered_set<PyObject *> seen;
+  for (const py::handle root : roots) note(root, besides, &seen);
 }
 
-void Contents::note(const py::handle &object, const char *besides) {
-  const auto is_it = [&](const Container &known) { return known.object.is(object); };
-  if (!is_container(object) || std::any_of(containers_.begin(), containers_.end(), is_it)) return;
+void Contents::note(const py::handle &object, const char *besides, std::unordered_set<PyObject *> *seen) {
+  if (!is_container(object) || !seen->insert(object.ptr()).second) return;
   std::vector<py::object> items;
   if (PyDict_Check(object.ptr())) {
     for (const auto &[key, value] : py::reinterpret_borrow<py::dict>(object)) {
@@ -34,7 +34,7 @@ void Contents::note(const py::handle &object, const char *besides) {
   }
   containers_.push_back({py::reinterpret_borrow<py::object>(object), items});
   for (const py::object &item : items) {
-    if (item) note(item, besides);
+    if (item) note(item, besides, seen);
   }
 }
 

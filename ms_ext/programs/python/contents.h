@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <unordered_set>
 #include <vector>
 
 namespace ms_ext {
@@ -24,7 +25,7 @@ class __attribute__((visibility("hidden"))) Contents {
   };
 
   static bool is_same(const Container &container);
-  void note(const pybind11::handle &object, const char *besides);
+  void note(const pybind11::handle &object, const char *besides, std::unordered_set<PyObject *> *seen);
 
   std::vector<Container> containers_;
 };

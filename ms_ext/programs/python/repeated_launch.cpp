@@ -18,6 +18,8 @@ void *as_pointer(const py::handle &address) { return PyLong_AsVoidPtr(address.pt
 
 RepeatedLaunch::RepeatedLaunch(const py::dict &given)
     : contents_(given["containers"], /*besides=*/""),
+      rate_(static_cast<const float *>(as_pointer(given["rate"]))),
+      value_(*rate_),
       gradients_(given["gradients"]),
       owner_(given["owner"]),
       step_(static_cast<const RepeatedStep *>(as_pointer(given["step"]))) {
@@ -30,8 +32,6 @@ RepeatedLaunch::RepeatedLaunch(const py::dict &given)
     const auto parts = py::reinterpret_borrow<py::tuple>(question);
     questions_.push_back({parts[0], parts[1], parts[2]});
   }
-  number_ = static_cast<const float *>(as_pointer(given["number"]));
-  if (number_ != nullptr) value_ = *number_;
 }
 
 bool RepeatedLaunch::is_again(void *const *addresses, size_t count) const {
@@ -41,8 +41,7 @@ bool RepeatedLaunch::is_again(void *const *addresses, size_t count) const {
   const auto is_there = [](const auto &parameter) { return parameter.first.const_data_ptr() == parameter.second; };
   return std::equal(addresses_.begin(), addresses_.end(), addresses, addresses + count) && contents_.are_same() &&
          std::all_of(parameters_.begin(), parameters_.end(), is_there) &&
-         std::all_of(questions_.begin(), questions_.end(), has_answer) &&  // one is where the number is
-         (number_ == nullptr || *number_ == value_);
+         std::all_of(questions_.begin(), questions_.end(), has_answer) && *rate_ == value_;
 }
 
 bool RepeatedLaunch::run(void *const *addresses, size_t count) const {

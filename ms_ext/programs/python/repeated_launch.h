@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <pybind11/pybind11.h>
 
+#include <utility>
 #include <vector>
 
 #include "programs/python/contents.h"
@@ -15,14 +16,21 @@ class RepeatedStep;
 // Used with the GIL.
 class __attribute__((visibility("hidden"))) RepeatedLaunch {
  public:
-  // Args: a dictionary. bridge/optim/launched.py says what is in it.
+  // Args: a dictionary with
+  //     "addresses": of the launch's tensors, in their order
+  //     "parameters": PyTorch's, which have to stay where they are
+  //     "containers": which have to hold the same objects
+  //     "questions": tuples of a function, its arguments, and the answer that it has to give
+  //     "rate": the address of a float on the host, which has to have the same value. One of the questions is where
+  //         the rate is now
+  //     "gradients", "step": what RepeatedStep::again takes, and the address of that step
+  //     "owner": of the step, which lives as long
   explicit RepeatedLaunch(const pybind11::dict &given);
 
   // Takes the step. If it may be another, it does nothing: false.
   bool run(void *const *addresses, size_t count) const;
 
  private:
-  // A call that has to give what it gave before.
   struct Question {
     pybind11::object function;
     pybind11::tuple arguments;
@@ -35,10 +43,10 @@ class __attribute__((visibility("hidden"))) RepeatedLaunch {
   std::vector<std::pair<at::Tensor, const void *>> parameters_;  // and where their data is
   std::vector<Question> questions_;
   Contents contents_;
-  const float *number_ = nullptr;  // on the host, or null
-  float value_ = 0;                // of it
+  const float *rate_;
+  float value_;  // of the rate
   pybind11::list gradients_;
-  pybind11::object owner_;  // of the step
+  pybind11::object owner_;
   const RepeatedStep *step_;
 };
 

@@ -19,7 +19,6 @@ namespace ms_ext::repeated {
 namespace py = pybind11;
 using c10::IValue;
 using Registers = std::vector<IValue>;
-using Tensors = std::vector<at::Tensor>;
 using Uses = std::set<size_t>;  // of registers
 
 inline size_t register_in(const py::handle &tuple) {
