@@ -4,15 +4,18 @@
 // (bridge/primitive/graph_calls.py); this makes the few nodes that it says.
 #include "mindspore/python/graph_call.h"
 
+#include <algorithm>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "abstract/abstract_value.h"
 #include "include/utils/convert_utils_py.h"
 #include "ir/func_graph.h"
+#include "ir/func_graph_flag.h"
 #include "ir/meta_func_graph.h"
 #include "ir/primitive.h"
 #include "ir/value.h"
@@ -72,6 +75,43 @@ py::object described(const abstract::AbstractBasePtr &argument, const py::tuple 
 
 AnfNodePtr primitive(const char *name) { return NewValueNode(std::make_shared<mindspore::Primitive>(name)); }
 
+// A function and its gradient. MindSpore's pointers from one to the other do not keep them.
+struct Differentiable {
+  Differentiable() {
+    function->transforms().emplace("bprop", mindspore::FuncGraphTransform(gradient));
+    gradient->transforms().emplace("primal", mindspore::FuncGraphTransform(function));
+    function->set_flag(mindspore::FUNC_GRAPH_FLAG_DEFER_INLINE, true);  // until MindSpore has differentiated
+  }
+
+  FuncGraphPtr function = std::make_shared<mindspore::FuncGraph>();
+  FuncGraphPtr gradient = std::make_shared<mindspore::FuncGraph>();  // of the arguments, the result and its gradient
+};
+
+// Makes a tuple of its arguments, and of Parameters the data that they have at this point of the program: MindSpore
+// gives a Load its place among the writes to a Parameter, and makes none itself for what is in a tuple. With
+// MindSpore's own gradient, a Load takes 1.6 ms and 170 KB to compile.
+Differentiable tuple_of(const std::vector<bool> &loads) {
+  Differentiable made;
+  const auto &[function, gradient] = made;
+  mindspore::AnfNodePtrList items = {primitive("MakeTuple")};
+  for (const bool load : loads) {
+    const AnfNodePtr argument = function->add_parameter();
+    gradient->add_parameter();
+    items.push_back(load ? function->NewCNodeInOrder({primitive("Load"), argument, NewValueNode(mindspore::kUMonad)})
+                         : argument);
+  }
+  function->set_output(function->NewCNodeInOrder(std::move(items)));
+  gradient->add_parameter();
+  const AnfNodePtr of_result = gradient->add_parameter();
+  mindspore::AnfNodePtrList of_arguments = {primitive("MakeTuple")};
+  for (size_t i = 0; i < loads.size(); ++i) {
+    const AnfNodePtr position = NewValueNode(static_cast<int64_t>(i));
+    of_arguments.push_back(gradient->NewCNodeInOrder({primitive("TupleGetItem"), of_result, position}));
+  }
+  gradient->set_output(gradient->NewCNodeInOrder(std::move(of_arguments)));
+  return made;
+}
+
 AnfNodePtr constant(const py::object &object) {
   ValuePtr value;
   if (!mindspore::parse::ConvertData(object, &value, false, nullptr, false) || value == nullptr) {
@@ -83,8 +123,9 @@ AnfNodePtr constant(const py::object &object) {
 // Makes the nodes of an expression: what its Python objects say once stands in the graph once.
 class Nodes {
  public:
-  Nodes(FuncGraphPtr graph, const abstract::AbstractBasePtrList &arguments)
-      : graph_(std::move(graph)), arguments_(arguments) {}
+  // `kept` takes what has to live as long as MindSpore may differentiate the nodes.
+  Nodes(FuncGraphPtr graph, const abstract::AbstractBasePtrList &arguments, std::vector<Differentiable> &kept)
+      : graph_(std::move(graph)), arguments_(arguments), kept_(kept) {}
 
   AnfNodePtr of(const py::object &expression) {
     AnfNodePtr &node = made_[expression.ptr()];
@@ -95,9 +136,8 @@ class Nodes {
  private:
   AnfNodePtr make(const py::object &expression) {
     const auto is = [&expression](const char *name) { return py::isinstance(expression, python_class(name)); };
-    if (py::isinstance<py::tuple>(expression)) return call(primitive("MakeTuple"), expression);
+    if (py::isinstance<py::tuple>(expression)) return tuple(expression);
     if (is("Call")) return call(constant(expression.attr("function")), expression.attr("arguments"));
-    if (is("Read")) return read(expression.attr("part"));
     if (is("Part")) return at(expression.attr("path"));
     if (is("Item")) {
       return item("TupleGetItem", of(expression.attr("of")), NewValueNode(expression.attr("index").cast<int64_t>()));
@@ -111,11 +151,16 @@ class Nodes {
     return graph_->NewCNodeInOrder(std::move(nodes));
   }
 
-  // MindSpore gives a Load its place among the writes to a Parameter. It makes none itself for what is in a tuple.
-  AnfNodePtr read(const py::object &part) {
-    const AnfNodePtr node = of(part);
-    if (!is_parameter(part.attr("path"))) return node;
-    return graph_->NewCNodeInOrder({primitive("Load"), node, NewValueNode(mindspore::kUMonad)});
+  AnfNodePtr tuple(const py::tuple &items) {
+    py::list parts;
+    std::vector<bool> loads;
+    for (const py::handle &item : items) {
+      const bool is_read = py::isinstance(item, python_class("Read"));
+      parts.append(is_read ? item.attr("part") : py::reinterpret_borrow<py::object>(item));
+      loads.push_back(is_read && is_parameter(item.attr("part").attr("path")));
+    }
+    if (std::find(loads.begin(), loads.end(), true) == loads.end()) return call(primitive("MakeTuple"), parts);
+    return call(NewValueNode(kept_.emplace_back(tuple_of(loads)).function), parts);
   }
 
   bool is_parameter(const py::tuple &path) const {
@@ -151,6 +196,7 @@ class Nodes {
 
   FuncGraphPtr graph_;
   const abstract::AbstractBasePtrList &arguments_;
+  std::vector<Differentiable> &kept_;
   std::unordered_map<PyObject *, AnfNodePtr> made_;
 };
 
@@ -169,12 +215,13 @@ class GraphCall final : public mindspore::MetaFuncGraph {
       graph->add_parameter();
     }
     const py::object expression = (*plan_)(*known);
-    graph->set_output(Nodes(graph, arguments).of(expression));
+    graph->set_output(Nodes(graph, arguments, kept_).of(expression));
     return graph;
   }
 
  private:
   ms_ext::pynative::PythonObject plan_;
+  std::vector<Differentiable> kept_;
 };
 
 // See bridge/primitive/direct.py.
