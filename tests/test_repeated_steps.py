@@ -354,7 +354,7 @@ CHANGES = [
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_step_in_a_graph_is_repeated_without_python(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = InGraph(monkeypatch)
-    assert pair.steps(8) < 8
+    assert pair.steps(16) < 16  # on a GPU, memory comes to lie in its places after some steps
     assert pair.steps(4) == 0
     change(pair)
     pair.steps(8)

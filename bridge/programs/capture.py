@@ -17,6 +17,7 @@ from bridge.primitive.graph_calls import add_lines
 from bridge.programs import checkpoints, constant_arguments, in_lists, leaves, numbers_in_lists
 from bridge.programs.calls import Call, Refusal
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
+from bridge.programs.data_sizes import NOT_TOLD, Sizes
 from bridge.programs.guards import Guards
 from bridge.programs.istft import ISTFT
 from bridge.programs.memory import storage_of
@@ -70,6 +71,7 @@ def capture(
     state: Sequence[torch.Tensor],
     inputs: Sequence[Spec],
     device: str,
+    sizes: Sizes = NOT_TOLD,
 ) -> Captured:
     """Run a function on tensors without data, and write down what it calls.
 
@@ -79,6 +81,7 @@ def capture(
         inputs: the specs of the state, and then of the arguments; contiguous ones. Gradients are captured for those
             that require one.
         device: PyTorch's name of where they are.
+        sizes: those that data decides.
 
     Raises:
         Refusal: the function asks for what a graph does not know. The message has the line.
@@ -89,7 +92,7 @@ def capture(
     while True:
         guards.begin()
         try:
-            captured, assigned = _captured(function, state, inputs, device, guards, copied)
+            captured, assigned = _captured(function, state, inputs, device, sizes, guards, copied)
         except Refusal:
             raise
         except Exception as error:
@@ -107,12 +110,13 @@ def _captured(
     state: Sequence[torch.Tensor],
     inputs: Sequence[Spec],
     device: str,
+    sizes: Sizes,
     guards: Guards,
     copied: set[int],
 ) -> tuple[Captured, set[int]]:
     """One run, and the inputs that it assigns other data to. It is given copies of those of `copied`."""
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
-    tape = Tape(fake_mode, guards)
+    tape = Tape(fake_mode, guards, sizes)
     with fake_mode:
         tensors = [torch.empty(spec.shape, dtype=spec.dtype, device=device) for spec in inputs]
     registers = [tape.add(tensor) for tensor in tensors]
@@ -137,6 +141,7 @@ def _captured(
             assigned = tape.assigned.changed()
             tape.calls += tape.assigned.write_back()
             forward = len(tape.calls)
+            tape.data_sizes.refused = "its gradient asks for a shape that depends on data, which a graph does not know"
             cotangents, gradients, no_gradient = _differentiate(tape, results, leaves)
     except Exception as error:
         add_lines(error, _location(error, tape))
@@ -198,8 +203,12 @@ def _location(error: Exception, tape: Tape) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_FOREIGN)]
     layers = [frame for frame in frames if frame.filename.startswith(f"{_FOREIGN[0]}nn/")]
-    line = tape.line()
-    called = [] if line is None else [line]
-    for frame in (own or layers or called)[-1:]:
-        return f"\n\nIn file {frame.filename}:{frame.lineno}, in {frame.name}\n    {frame.line}"
-    return ""
+    known = own or layers
+    return in_line(known[-1] if known else tape.line())
+
+
+def in_line(frame: traceback.FrameSummary | None) -> str:
+    """Where an error is, for its message."""
+    if frame is None:
+        return ""
+    return f"\n\nIn file {frame.filename}:{frame.lineno}, in {frame.name}\n    {frame.line}"

@@ -5,26 +5,69 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 import torch
+from mindspore import ops
 from mindspore.ops.functional import depend
 
-from bridge import _mindspore
+from bridge import _mindspore, aten
 from bridge.op import devices
 from bridge.primitive import precision
-from bridge.primitive.graph_calls import Call, GraphTensor, Read, add_lines, graph_call, users_lines
+from bridge.primitive.graph_calls import Call, GraphTensor, Item, Part, Read, add_lines, graph_call, users_lines
 from bridge.primitive.kernel import one_at_a_time
 from bridge.programs import plan, result_tree, store
 from bridge.programs.attributes import Attributes
 from bridge.programs.calls import Refusal
 from bridge.programs.capture import Spec
+from bridge.programs.data_sizes import Sizes, UnknownSize
 from bridge.programs.graph_arguments import Arguments, spec_of
-from bridge.programs.kernel import forward_kernel, program_call, program_result
+from bridge.programs.kernel import count_kernel, forward_kernel, program_call, program_result
 from bridge.programs.refusals import keeps_between_calls, no_python_draws, refuse_hooks, refuse_racing_gradients
 from bridge.programs.sizes import for_all_sizes
 from bridge.programs.state import State, refuse_other
+
+# Repeated as often as data says, it is a tensor of that size, without elements.
+_ROW = ms.Tensor(np.zeros((1, 0), np.bool_))
+
+
+def _rows(size: Any) -> Call:
+    """The expression of what carries a size that data decides."""
+    return Call(ops.stop_gradient, [Call(aten.repeat_interleave.self_Tensor, [_ROW, size, 0])])
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What a plan is for.
+
+    Args:
+        arguments: those of the call.
+        specs: those of the state, the arguments and what carries sizes that data decides.
+        device: PyTorch's name of it.
+        unknown: the positions of inputs with sizes that only the run tells.
+        numbers: those of the sizes that the last inputs carry (data_sizes.py).
+        is_count: whether the program gives further such sizes.
+    """
+
+    arguments: Arguments
+    specs: list[Spec]
+    device: str
+    unknown: tuple[int, ...]
+    numbers: list[int]
+    is_count: bool = False
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """The sizes that data decides, by their numbers."""
+        first = len(self.specs) - len(self.numbers)
+        return {number: spec.shape[0] for number, spec in zip(self.numbers, self.specs[first:], strict=True)}
+
+
+def _read(tensor: Any) -> Any:
+    return Read(tensor) if isinstance(tensor, Part) else tensor
 
 
 class GraphProgram:
@@ -101,47 +144,69 @@ class GraphProgram:
         if device == "GPU":
             refuse_racing_gradients(self.state.tensors)
         torch_device = devices.torch_name(device)
-        unknown = tuple(i for i, spec in enumerate(specs) if -1 in spec.shape)
-
-        def plan_for(specs: list[Spec]) -> plan.Plan:
-            return self._plan(arguments, specs, torch_device, unknown)
-
-        if unknown:
-            in_mode = _in_mode(self.state.modules)
-            found = for_all_sizes(specs, lambda specs: in_mode(lambda: plan_for(specs)), self._shapes)
-        else:
-            found = plan_for(specs)
-            shapes = [spec.shape for spec in specs]
-            self._shapes = [*(other for other in self._shapes[-1:] if other != shapes), shapes]
+        tensors: list[Any] = [*weights, *arguments.tensors]
+        numbers: list[int] = []  # of the sizes that data decides and a program has counted
+        while True:
+            unknown = tuple(i for i, spec in enumerate(specs) if -1 in spec.shape)
+            wanted = _Wanted(arguments, specs, torch_device, unknown, numbers)
+            try:
+                found = self._found(wanted)
+                break
+            except UnknownSize:
+                counted = self._found(replace(wanted, is_count=True))
+            kernel = count_kernel(self.name, counted, device)
+            call = program_call(kernel, counted.forward, [_read(tensor) for tensor in tensors])
+            tensors += [_rows(Item(call, i)) for i in range(counted.results)]
+            specs = [*specs, *[Spec((-1, 0), torch.bool)] * counted.results]
+            numbers = [*numbers, *counted.tree]
         kernel = forward_kernel(self.name, found, device, self.is_differentiable)
-        tensors = [*weights, *arguments.tensors]  # what it writes to has to be the Parameter itself
-        inputs = [tensor if i in found.written else Read(tensor) for i, tensor in enumerate(tensors)]
+        # What it writes to has to be the Parameter itself.
+        inputs = [tensor if i in found.written else _read(tensor) for i, tensor in enumerate(tensors)]
         call = program_call(kernel, found.forward, inputs)
         results = [program_result(call, found.forward, i) for i in range(found.results)]
         value = result_tree.expression(found.tree, results)
         return value if result_tree.has_tensors(found.tree) else Call(depend, [value, results[0]])
 
-    def _plan(self, arguments: Arguments, specs: list[Spec], device: str, shapes_of: tuple[int, ...]) -> plan.Plan:
-        """The plan for inputs like these: the one kept, or a new one (`shapes_of`: see plan.make)."""
-        kind = torch.device(device).type
+    def _found(self, wanted: _Wanted) -> plan.Plan:
+        """The plan, which is for all sizes where some are unknown."""
+        if wanted.unknown:
+            in_mode = _in_mode(self.state.modules)
+
+            def plan_for(specs: list[Spec]) -> plan.Plan:
+                return in_mode(lambda: self._plan(replace(wanted, specs=specs)))  # type: ignore[no-any-return]
+
+            return for_all_sizes(wanted.specs, plan_for, self._shapes)
+        found = self._plan(wanted)
+        shapes = [spec.shape for spec in wanted.specs]
+        self._shapes = [*(other for other in self._shapes[-1:] if other != shapes), shapes]
+        return found
+
+    def _plan(self, wanted: _Wanted) -> plan.Plan:
+        """The plan for inputs like these: the one kept, or a new one."""
+        return store.plan(self._key(wanted), lambda: self._captured_alike(wanted))
+
+    def _key(self, wanted: _Wanted) -> store.Key | None:
+        kind = torch.device(wanted.device).type
         with self.autocast():
             precision = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-        called = self.function, arguments.known
-        key = store.key(called, self.state.tensors, (specs, precision, shapes_of), device)
-        return store.plan(key, lambda: self._captured_alike(arguments, specs, device, shapes_of))
+        called = self.function, wanted.arguments.known
+        inputs = wanted.specs, precision, wanted.unknown, wanted.numbers, wanted.is_count
+        return store.key(called, self.state.tensors, inputs, wanted.device)
 
-    def _captured_alike(self, *inputs: Any) -> tuple[plan.Plan, plan.Origin]:
+    def _captured_alike(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
         """The plan, if the next call has the same."""
+        if not wanted.is_count and store.has(self._key(replace(wanted, is_count=True))):
+            raise UnknownSize
         before = Attributes(self.state.modules)
         try:
-            found = self._capture(*inputs)
+            found = self._capture(wanted)
             before.restore_caches(found[1].is_constant)
             kept = found[1].kept
             kept.give_data_in(self.state.modules)
             changed = kept.cached + before.changed() + kept.unknown
             is_other = bool(kept.cached)
             if changed and not is_other and (kept.unknown or not before.are_caches(found[1].follows_from_state)):
-                is_other = self._differs_now(found[0], inputs)
+                is_other = self._differs_now(found[0], wanted)
             kept.forget()
             if is_other:
                 raise Refusal(keeps_between_calls(changed[0]))
@@ -149,29 +214,30 @@ class GraphProgram:
             before.restore()
         return found
 
-    def _differs_now(self, found: plan.Plan, inputs: Sequence[Any]) -> bool:
+    def _differs_now(self, found: plan.Plan, wanted: _Wanted) -> bool:
         """Whether the function does something else after its first call."""
         try:
-            return self._capture(*inputs)[0] != found
+            return self._capture(wanted)[0] != found
         except Exception:
             return True
 
-    def _capture(self, *inputs: Any) -> tuple[plan.Plan, plan.Origin]:
+    def _capture(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
         """A new plan."""
         try:
-            found = self._captured(*inputs)
+            found = self._captured(wanted)
+        except UnknownSize:
+            raise
         except RuntimeError:
             if not self.state.lend():
                 raise
         else:
             if not found[0].no_gradient or not self.state.lend():
                 return found
-        return self._captured(*inputs)  # a buffer that it puts another tensor in the place of is a copy now
+        return self._captured(wanted)  # a buffer that it puts another tensor in the place of is a copy now
 
-    def _captured(
-        self, arguments: Arguments, specs: list[Spec], device: str, shapes_of: tuple[int, ...]
-    ) -> tuple[plan.Plan, plan.Origin]:
+    def _captured(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
         form: Any = None
+        arguments, specs, device = wanted.arguments, wanted.specs, wanted.device
         before = Attributes(self.state.modules)
 
         def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -190,7 +256,10 @@ class GraphProgram:
 
         try:
             with no_python_draws():
-                found, origin = plan.make(run, self.state.tensors, specs, device, store.place(), shapes_of)
+                inputs = run, self.state.tensors, specs, device, store.place(), wanted.unknown
+                if wanted.is_count:
+                    return plan.make_count(*inputs, wanted.sizes)
+                found, origin = plan.make(*inputs, Sizes(wanted.sizes))
         except RuntimeError as error:
             if "a leaf Variable that requires grad" not in str(error):
                 raise

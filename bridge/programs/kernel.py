@@ -166,6 +166,18 @@ class NoGradient(_InGraph):
         raise RuntimeError(self.reason)
 
 
+class _Zeros(_InGraph):
+    """The gradient of a program of numbers that have none."""
+
+    def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
+        return tuple(tuple(Call(ops.zeros_like, [tensor]) for tensor in group) for group in inputs)
+
+
+def count_kernel(name: str, plan: Plan, device: Device) -> ProgramKernel:
+    """The primitive of a program that gives sizes (counts.py)."""
+    return ProgramKernel(f"{name}::sizes", plan.forward, device, _Zeros(name))
+
+
 def forward_kernel(name: str, plan: Plan, device: Device, is_differentiable: bool) -> ProgramKernel:
     """The primitive of a function's forward program, with its gradient."""
     reason = plan.no_gradient if is_differentiable else no_gradient(name)

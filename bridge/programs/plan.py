@@ -14,7 +14,9 @@ from typing import Any
 import torch
 
 from bridge.op import dtypes
-from bridge.programs.capture import Spec, capture
+from bridge.programs.capture import Captured, Spec, capture
+from bridge.programs.counts import count
+from bridge.programs.data_sizes import NOT_TOLD, Sizes
 from bridge.programs.kept_elsewhere import KeptElsewhere
 from bridge.programs.listing import Listing, is_once
 from bridge.programs.split import split
@@ -109,15 +111,16 @@ def make(
     device: str,
     folder: pathlib.Path,
     shapes_of: Sequence[int] = (),
+    sizes: Sizes = NOT_TOLD,
 ) -> tuple[Plan, Origin]:
     """Capture a function (see `capture`) and write its programs into a folder. The caller fills in the tree.
 
     Args:
         shapes_of: the positions of inputs that backward takes in any case.
+        sizes: those that data decides.
     """
-    captured = capture(function, state, inputs, device)
-    tape = captured.tape
-    found = {id(tensor) for number, tensor in tape.constants.items() if number not in tape.fresh}
+    captured = capture(function, state, inputs, device, sizes)
+    origin = _origin(captured)
     pair = split(captured, shapes_of)
     plan = Plan(
         _write(pair.forward, folder),
@@ -129,8 +132,43 @@ def make(
         pair.written,
         captured.no_gradient,
     )
+    return plan, origin
+
+
+def make_count(
+    function: Callable[..., Sequence[torch.Tensor]],
+    state: Sequence[torch.Tensor],
+    inputs: Sequence[Spec],
+    device: str,
+    folder: pathlib.Path,
+    shapes_of: Sequence[int],
+    known: dict[int, int],
+) -> tuple[Plan, Origin]:
+    """The plan of the program that gives sizes that data decides (counts.py). Its tree has the numbers of the sizes.
+
+    Args:
+        shapes_of: the positions of inputs that it takes in any case.
+        known: the sizes that it is told, by their numbers.
+    """
+    origins: dict[int, Origin] = {}
+
+    def captured_with(sizes: Sizes) -> Captured:
+        run = capture(function, state, inputs, device, sizes)
+        origins[id(run)] = _origin(run)
+        return run
+
+    found = count(captured_with, known, shapes_of)
+    program = _write(found.listing, folder)
+    program.groups = [[found.positions[i] for i in group] for group in program.groups]
+    plan = Plan(program, len(found.numbers), found.numbers, [], [], [None] * len(found.run.inputs), [], "")
+    return plan, origins[id(found.run)]
+
+
+def _origin(captured: Captured) -> Origin:
+    tape = captured.tape
+    found = {id(tensor) for number, tensor in tape.constants.items() if number not in tape.fresh}
     follows_from_state = functools.partial(tape.follows_from, captured.inputs[: captured.state])
-    return plan, Origin(tape.files, found, tape.is_constant, follows_from_state, tape.kept)
+    return Origin(tape.files, found, tape.is_constant, follows_from_state, tape.kept)
 
 
 def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bridge.infer.shapes import STAND_INS, filled
+from bridge.infer.shapes import filled
 from bridge.infer.trial import Spec as InferredSpec
 from bridge.op import devices, dtypes
 from bridge.op.encoding import Text
@@ -21,14 +21,11 @@ from bridge.op.table import SHARED
 from bridge.primitive import graph_shapes
 from bridge.programs.calls import Refusal
 from bridge.programs.capture import Spec
+from bridge.programs.data_sizes import STAND_INS_OF_SIZES
 from bridge.programs.plan import Plan, ProgramFile
 
 SUFFIX = " of all sizes"
 _FAMILY = "family "
-# What unknown sizes are taken to be while MindSpore compiles, two at a time: what differs then is unknown in the
-# results. The larger ones are for networks that make images smaller.
-_STAND_INS = (STAND_INS, (64, 96), (224, 256))
-
 Shape = tuple[int, ...]
 PlanFor = Callable[[list[Spec]], Plan]
 
@@ -91,7 +88,7 @@ class _Family:
     def _guesses(self, known: Sequence[Sequence[Shape]]) -> Iterator[Sequence[Sequence[Shape]]]:
         """Pairs of shapes for the inputs of unknown sizes."""
         unknown = [self._specs[i].shape for i in self._unknown]
-        for sizes in _STAND_INS:
+        for sizes in STAND_INS_OF_SIZES:
             yield [[filled(shape, size) for shape in unknown] for size in sizes]
         # MindSpore also takes sizes for unknown that cannot change, as those that a weight's fit.
         before = [[shapes[i] for i in self._unknown] for shapes in known if len(shapes) == len(self._specs)]

@@ -94,6 +94,11 @@ def load(name: str) -> Plan | None:
     return plan if all(os.path.exists(path) for path in plan.files) else None
 
 
+def has(key: Key | None) -> bool:
+    """Whether there is such a plan."""
+    return key is not None and load(key.name) is not None
+
+
 def keep(name: str, plan: Plan, files: Iterable[str]) -> None:
     """Keep a plan, which came from code in these files."""
     sources = {path: _digest(path) for path in sorted(_sources(files))}

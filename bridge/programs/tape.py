@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -27,6 +28,7 @@ from bridge.primitive import direct
 from bridge.programs import ctc_loss
 from bridge.programs.assigned_data import AssignedData
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes, registers, results_of
+from bridge.programs.data_sizes import DataSizes, Sizes, UnknownSize, is_put, put
 from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.guards import EQUAL, Answer, Guards, checks, is_equal, is_question
 from bridge.programs.kept_elsewhere import KeptElsewhere, is_own
@@ -35,6 +37,7 @@ from bridge.programs.replaced import Replacement
 from bridge.programs.run_time_momentum import RunTimeMomentum
 from bridge.programs.values import Values
 from bridge.programs.wrong_on_meta import (
+    MASK_DTYPES,
     is_wrong_on_meta,
     masks,
     refuse_out_of_range,
@@ -47,7 +50,6 @@ _HIDDEN_WRITES = ("running_mean", "running_var")
 _TRAINING = ("training", "train", "use_input_stats")
 
 _FRESH = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
-_MASK_DTYPES = (torch.bool, torch.uint8)
 # cuDNN's RNN asks so whether its weights lie in one piece of memory. MindSpore's do not.
 _WHOLE_STORAGE = torch.ops.aten.set_.source_Storage
 # A call of at most so many elements is made to learn what is wrong with it.
@@ -70,17 +72,19 @@ class Tape(TorchDispatchMode):
     Args:
         fake_mode: what gives results without data; it has to be active below.
         guards: answers what only data can.
+        sizes: of tensors whose shapes only data can tell.
     """
 
     supports_higher_order_operators = True  # to refuse them in words of our own
 
-    def __init__(self, fake_mode: FakeTensorMode, guards: Guards) -> None:
+    def __init__(self, fake_mode: FakeTensorMode, guards: Guards, sizes: Sizes) -> None:
         super().__init__()
         self.fake_mode = fake_mode
         self.guards = guards
         self.calls: list[Call] = []
         self.tensors: list[torch.Tensor] = []
         """Each register's tensor. Tensors are told apart by identity, so all of them stay alive."""
+        self.data_sizes = DataSizes(sizes, self.tensors)
         self.constants: dict[int, torch.Tensor] = {}
         """The registers of tensors that the program found: what is neither an input nor a result."""
         self.fresh: set[int] = set()
@@ -221,8 +225,11 @@ class Tape(TorchDispatchMode):
         _refuse_cudnns_draws(func, arguments)
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
         refuse_out_of_range(func, fake_args, fake_kwargs)
+        sized = self._sized_by_data(func, arguments, fake_args, fake_kwargs)
         try:
-            if func is ctc_loss.FORWARD:
+            if sized is not None:
+                results = sized
+            elif func is ctc_loss.FORWARD:
                 results = ctc_loss.results(fake_args[0])
             elif is_wrong_on_meta(func, fake_args, fake_kwargs):
                 results = self._results_on_zeros(func, arguments, fake_args, fake_kwargs)
@@ -245,7 +252,10 @@ class Tape(TorchDispatchMode):
         if func is ctc_loss.BACKWARD:
             self._repeat_ctc_loss(arguments)
         found = [None if result is None else self._result(result) for result in results_of(func, results)]
+        if sized is not None:
+            self.data_sizes.note(found, self._mask(func, arguments), self.line())
         call = Call(func, arguments, found, list(_written(func, arguments)))
+        self.data_sizes.forget(call.written)
         draws = torch.Tag.nondeterministic_seeded in func.tags
         self.calls += self.draws.calls(call, self._device(call)) if draws else [call]
         return results
@@ -320,10 +330,19 @@ class Tape(TorchDispatchMode):
         """Whether a call follows from constants only."""
         return self._values.of([register.number for register in registers(arguments)]) is not None
 
+    def _masks(self, func: Any, arguments: list[Any]) -> list[int]:
+        """The registers of the masks that decide how many elements a call takes."""
+        indices = [register.number for register in registers(masks(func, arguments))]
+        return [number for number in indices if self.tensors[number].dtype in MASK_DTYPES]
+
+    def _mask(self, func: Any, arguments: list[Any]) -> int | None:
+        """The one mask that decides that."""
+        found = self._masks(func, arguments)
+        return found[0] if len(found) == 1 else None
+
     def _known_masks(self, func: Any, arguments: list[Any]) -> dict[int, torch.Tensor]:
         """The data of masks that follow from constants only, by the ids of the tensors."""
-        indices = [register.number for register in registers(masks(func, arguments))]
-        numbers = [number for number in indices if self.tensors[number].dtype in _MASK_DTYPES]
+        numbers = self._masks(func, arguments)
         known = self._values.of(numbers) if numbers else None
         return {} if known is None else {id(self.tensors[n]): data for n, data in zip(numbers, known, strict=True)}
 
@@ -335,6 +354,24 @@ class Tape(TorchDispatchMode):
         with no_modes(), torch.enable_grad(), draws_nothing(), direct.in_pool():
             results = results_on_data(func, args, kwargs, known)
         return tree_map_only(torch.Tensor, lambda result: self.fake_mode.from_tensor(result), results)
+
+    def _sized_by_data(self, func: Any, arguments: list[Any], args: Any, kwargs: Any) -> Any:
+        """What a call gives where data that is not known decides about its shape; else None."""
+        if masks(func, arguments) is None:
+            if torch.Tag.dynamic_output_shape not in func.tags or func is ctc_loss.FORWARD or self._is_known(arguments):
+                return None
+        elif not self._masks(func, arguments):
+            return None
+        elif is_put(func):
+            return put(func, args, self.fake_mode)
+        elif self._known_masks(func, arguments):
+            return None
+        try:
+            return self.data_sizes.results(func, args, kwargs, self.fake_mode, self._mask(func, arguments))
+        except UnknownSize:
+            raise UnknownSize(str(_unknown(func, True))) from None
+        except (DynamicOutputShapeException, GuardOnDataDependentSymNode, NotImplementedError):
+            raise _unknown(func, True) from None
 
     def _value(self, func: Any, arguments: list[Any], args: Any, kwargs: Any, error: Exception) -> Any:
         """What a call gives that needs data: only if its data does not depend on the program's inputs."""
@@ -349,7 +386,7 @@ class Tape(TorchDispatchMode):
         if known is None:
             number = self.guards.number(args[0].dtype) if func is torch.ops.aten._local_scalar_dense.default else None
             if number is None:
-                raise _unknown(func, error) from None
+                raise _unknown(func, isinstance(error, DynamicOutputShapeException)) from None
             return number
         by_register = dict(zip(operands, known, strict=True))
         real = tree_map_only(torch.Tensor, lambda tensor: by_register[self.register(tensor)], (args, kwargs))
@@ -386,9 +423,9 @@ def _refuse_layouts(func: Any, tensors: Any) -> None:
             )
 
 
-def _unknown(func: Any, error: Exception) -> Refusal:
+def _unknown(func: Any, is_shape: bool) -> Refusal:
     what = f"{func.name()} asks for a shape"
-    if not isinstance(error, DynamicOutputShapeException):
+    if not is_shape:
         what = "Python (`if`, `int`, `.item()` ...) asks for a value"
     return Refusal(f"{what} that depends on data, which a graph does not know: PyNative mode does")
 

@@ -24,8 +24,10 @@ _STATISTICS = {
 # Of calls that may ask for data, as index.Tensor does of a mask.
 _ASK_FOR_DATA = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 # The second argument's data alone decides how many elements they take.
+MASK_DTYPES = (torch.bool, torch.uint8)
 _MASKED = {
-    torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.masked_select.default,
+    torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default,
+    torch.ops.aten._index_put_impl_.default, torch.ops.aten.masked_select.default,
 }  # fmt: skip
 
 

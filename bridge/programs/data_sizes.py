@@ -1,0 +1,249 @@
+"""Sizes that data decides, as of `x[x > 0]` and `torch.unique(x)`, while a function is captured.
+
+A program is captured for sizes that are known. So one that counts runs before it (counts.py), and what it finds are
+unknown sizes of inputs for the program itself (sizes.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from traceback import FrameSummary
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from bridge.infer.shapes import STAND_INS
+from bridge.programs.calls import Refusal, no_modes
+from bridge.programs.memory import storage_of
+from bridge.programs.wrong_on_meta import MASK_DTYPES, masks, results_on_data
+
+_PUT = {torch.ops.aten.index_put_.default, torch.ops.aten._index_put_impl_.default}
+_PUT_IN_COPY = torch.ops.aten.index_put.default
+# They find the elements that are not zero.
+_MARKED = {torch.ops.aten.nonzero.default}
+
+
+# What unknown sizes are taken to be while MindSpore compiles, two at a time: what differs then is unknown in the
+# results. The larger ones are for networks that make images smaller.
+STAND_INS_OF_SIZES = (STAND_INS, (64, 96), (224, 256))
+
+
+class UnknownSize(Refusal):
+    """Data decides a size, and the run is not told which."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a run is told of the sizes that data decides. Their numbers are their order in the run.
+
+    Args:
+        known: some of them.
+        others: what all others are taken to be; None if the run is to end at the first.
+    """
+
+    known: Mapping[int, int] = field(default_factory=dict)
+    others: int | None = None
+
+
+NOT_TOLD = Sizes()
+
+
+@dataclass(frozen=True)
+class Place:
+    """What has a size.
+
+    Args:
+        register: of a tensor.
+        dimension: the one of that size; None of a mask that marks so many elements.
+        line: the program's that asks.
+    """
+
+    register: int
+    dimension: int | None
+    line: FrameSummary | None
+
+
+class DataSizes:
+    """Those of one run.
+
+    Args:
+        sizes: see Sizes.
+        tensors: those of the registers.
+
+    Attributes:
+        places: what has them.
+        sized: for each register of which data decides sizes, their numbers.
+        refused: why no further one is taken, but of a mask; empty if it is.
+    """
+
+    def __init__(self, sizes: Sizes, tensors: Sequence[torch.Tensor]) -> None:
+        self.places: list[Place] = []
+        self.sized: dict[int, list[int]] = {}
+        self.refused = ""
+        self._of_masks: dict[int, int] = {}  # the numbers of sizes, by the masks' registers
+        self._sizes = sizes
+        self._tensors = tensors
+        self._new: dict[int, tuple[int, int]] = {}
+
+    def results(self, func: Any, args: Any, kwargs: Any, fake_mode: FakeTensorMode, mask: int | None) -> Any:
+        """What a call gives whose shapes data decides, with sizes in place of the unknown; None if data does not, after
+        all. Call `note` then.
+
+        Args:
+            mask: the register of the mask that alone decides, if there is one.
+
+        Raises:
+            Refusal: what has the message, where PyTorch does not know the shapes, either.
+            UnknownSize: see Sizes.
+        """
+        self._new = {}
+        results = _symbolic(func, args, kwargs, least=0)
+        numbers: dict[Any, int] = {}
+        # Where there is nothing, PyTorch knows that nothing is found.
+        sized = results if _has_symbols(results) else _symbolic(func, args, kwargs, least=1)
+        for i, tensor in enumerate(_tensors(sized)):
+            for dimension, size in enumerate(tensor.shape):
+                for symbol in sorted(_symbols(size) - numbers.keys(), key=str):
+                    numbers[symbol] = self._number(mask, len(numbers))
+                if isinstance(size, torch.SymInt) and size.node.expr in numbers:
+                    self._new.setdefault(numbers[size.node.expr], (i, dimension))
+        if not numbers:
+            return None
+        if len(self._new) != len(numbers) or (mask is not None and len(numbers) > 1):
+            raise Refusal(f"{func.name()} asks for a shape that depends on data in a way that a graph does not follow")
+        values = {symbol: self._size(number, mask) for symbol, number in numbers.items()}
+        return _of_known_sizes(func, args, kwargs, results, values, fake_mode)
+
+    def note(self, registers: list[int | None], mask: int | None, line: FrameSummary | None) -> None:
+        """These registers have the results of a call in this line."""
+        for number, (result, dimension) in sorted(self._new.items()):
+            register = registers[result]
+            assert register is not None
+            if number == len(self.places):
+                self.places.append(Place(register, dimension, line) if mask is None else Place(mask, None, line))
+            if mask is not None:
+                self._of_masks[mask] = number
+            for each in registers:
+                self.sized.setdefault(-1 if each is None else each, []).append(number)
+        self._new = {}
+
+    def forget(self, written: Iterable[int]) -> None:
+        """Something writes to these registers."""
+        touched = {storage_of(self._tensors[register]) for register in written}
+        masks = self._of_masks.items()
+        self._of_masks = {mask: n for mask, n in masks if storage_of(self._tensors[mask]) not in touched}
+
+    def _number(self, mask: int | None, before: int) -> int:
+        """That of the next size, after so many of the same call."""
+        if mask is None or before:
+            return len(self.places) + before
+        return self._of_masks.get(mask, len(self.places))
+
+    def _size(self, number: int, mask: int | None) -> int:
+        if self.refused and mask is None:
+            raise Refusal(self.refused)
+        size = self._sizes.known.get(number, self._sizes.others)
+        if size is None:
+            raise UnknownSize
+        return size
+
+
+def is_put(func: Any) -> bool:
+    """Whether a call writes to the elements that a mask marks."""
+    return func in _PUT or func is _PUT_IN_COPY
+
+
+def put(func: Any, args: Any, fake_mode: FakeTensorMode) -> torch.Tensor:
+    """What it gives."""
+    if func in _PUT:
+        return args[0]  # type: ignore[no-any-return]
+    with no_modes(), fake_mode:
+        return torch.clone(args[0])
+
+
+def _symbolic(func: Any, args: Any, kwargs: Any, least: int) -> Any:
+    """What a call gives, with symbols for sizes that data decides. Its arguments' sizes are taken to be `least` at
+    least."""
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+
+    def like(tensor: torch.Tensor) -> torch.Tensor:
+        shape = [max(size, least) for size in tensor.shape]
+        return torch.empty_strided(shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+
+    with no_modes(), mode:
+        args, kwargs = tree_map_only(torch.Tensor, like, (args, kwargs))
+        return func(*args, **kwargs)
+
+
+def _tensors(results: Any) -> list[torch.Tensor]:
+    return [result for result in tree_leaves(results) if isinstance(result, torch.Tensor)]
+
+
+def _symbols(size: Any) -> set[Any]:
+    return size.node.expr.free_symbols if isinstance(size, torch.SymInt) else set()
+
+
+def _has_symbols(results: Any) -> bool:
+    return any(_symbols(size) for tensor in _tensors(results) for size in tensor.shape)
+
+
+def _of_known_sizes(
+    func: Any, args: Any, kwargs: Any, results: Any, values: dict[Any, int], fake_mode: FakeTensorMode
+) -> Any:
+    """The results with these values of the symbols, and with the strides that the kernel gives them."""
+
+    def known(size: Any) -> int:
+        return int(size.node.expr.subs(values)) if isinstance(size, torch.SymInt) else size
+
+    with no_modes():
+        shapes = [[known(size) for size in tensor.shape] for tensor in _tensors(results)]
+        strides = [[known(step) for step in tensor.stride()] for tensor in _tensors(results)]
+    if any(len(tensor.shape) > 1 for tensor in _tensors(results) if _has_symbols(tensor)):
+        (size,) = values.values()
+        with no_modes(), torch.enable_grad():
+            strides = _strides_on_data(func, args, kwargs, size, shapes) or strides
+    layouts = iter(zip(shapes, strides, strict=True))
+
+    def made(tensor: torch.Tensor) -> torch.Tensor:
+        with fake_mode:
+            return torch.empty_strided(*next(layouts), dtype=tensor.dtype, device=tensor.device)
+
+    with no_modes():
+        return tree_map_only(torch.Tensor, made, results)
+
+
+def _strides_on_data(func: Any, args: Any, kwargs: Any, size: int, shapes: list[list[int]]) -> list[list[int]] | None:
+    """The strides that the kernel gives results of these shapes, where data decides a size: where it marks so many
+    elements, or has so many values. None if there cannot be so many.
+
+    Raises Refusal if such data does not lead to these shapes.
+    """
+    decides = masks(func, args)
+    is_masked = decides is not None or func in _MARKED
+    decider = next(x for x in tree_leaves(args[0] if decides is None else decides) if _is_mask(x) or decides is None)
+    numbers = torch.arange(decider.numel(), device=decider.device).view(decider.shape)
+    if is_masked:
+        kinds = [numbers < size]
+    else:
+        along = [
+            torch.arange(n, device=decider.device).view(-1, *[1] * (decider.dim() - 1 - i))
+            for i, n in enumerate(decider.shape)
+        ]
+        kinds = [n.clamp(max=size - 1).expand(decider.shape) for n in (numbers, *along)]
+    for data in kinds:
+        with contextlib.suppress(Exception):
+            results = _tensors(results_on_data(func, args, kwargs, {id(decider): data.to(decider.dtype)}))
+            if [list(result.shape) for result in results] == shapes:
+                return [list(result.stride()) for result in results]
+    if size <= decider.numel() and not is_masked:
+        raise Refusal(f"{func.name()} asks for a shape that depends on data in a way that a graph does not follow")
+    return None
+
+
+def _is_mask(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype in MASK_DTYPES

@@ -1,0 +1,236 @@
+"""Sizes that data decides, in a graph: masks, `unique`, `nonzero`, and what follows from them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import bridge
+from bridge import aten
+from bridge.programs import plan
+from shared import on_device, torch_device
+
+RNG = np.random.default_rng(0)
+# Zeros are among them, and one has no positive number in its first column.
+ARRAYS = [RNG.standard_normal((6, 4)).astype(np.float32) for _ in range(3)]
+ARRAYS.append(-np.abs(ARRAYS[0]))
+
+
+class Scaled(nn.Module):
+    """Something of what a layer gives, with a parameter of its own besides."""
+
+    def __init__(self, function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.scale = nn.Parameter(torch.tensor(0.5))
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x, self.layer(x)) * self.scale
+
+
+def put(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    y = y.clone()
+    y[x > 0] = y[0, 0]
+    return y
+
+
+def put_and_taken(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    mask = x > 0
+    before = x.detach()[mask].sum()
+    mask[:, 0] = False  # in place: another number of elements
+    return y[mask] * before + y[mask]
+
+
+def put_to_constants(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Masks of which the data is known."""
+    constant = torch.zeros(4, device=x.device)
+    mask = torch.tensor([True, False, True, True], device=x.device)
+    constant[mask] = 2
+    y = y * constant
+    y[:, mask] = 3
+    return y * constant[mask].sum()
+
+
+def with_loops(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Edges between rows: loops are taken out and put in again, as graph convolutions do, and some are taken twice."""
+    edges = (x.t()[:2] * 3).long().abs() % len(x)
+    edges = edges[:, edges[0] != edges[1]]
+    edges = torch.cat([edges, torch.arange(len(x), device=x.device).repeat(2, 1)], 1)
+    y = torch.zeros_like(y).index_add(0, edges[1], y[edges[0]])
+    upward = edges[:, edges[0] < edges[1]]
+    return y + torch.zeros_like(y).index_add(0, upward[1], y[upward[0]])
+
+
+def experts(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Two layers of experts. Which rows the second one's take follows from the first."""
+    for _ in range(2):
+        chosen = y.argmax(1)
+        result = torch.zeros_like(y)
+        for expert in range(3):
+            (rows,) = torch.where(chosen == expert)
+            result.index_add_(0, rows, y[rows] * (expert + 1))
+        y = y + result.roll(1, 1)
+    return y
+
+
+def every_second(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Python makes a mask out of a size."""
+    taken = y[x[:, 0] > 0]
+    return taken[torch.arange(len(taken), device=x.device) % 2 == 0]
+
+
+def some_of_range(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Of numbers that Python makes out of a size, data decides which are taken."""
+    taken = y[x[:, 0] > 0]
+    return taken[torch.arange(len(taken), device=x.device) < x.sum()]
+
+
+def inverses(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    values, inverse, counts = torch.unique((x * 2).long(), return_inverse=True, return_counts=True)
+    return (y * counts[inverse]).sum() + values.float().mul(y[0, 0]).sum()
+
+
+def of_statistics(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The mask follows from a call that writes to what it is given."""
+    mean, variance = torch.zeros(4, device=x.device), torch.ones(4, device=x.device)
+    normal = nn.functional.batch_norm(y, mean, variance, training=True)
+    return y[normal > 0] * mean.sum()
+
+
+FUNCTIONS = [
+    lambda x, y: y[x[:, 0] > 0], lambda x, y: y[x > 0], lambda x, y: y.t().masked_select(x.t() > 0), put, put_and_taken,
+    put_to_constants, lambda x, y: y.t()[x.t() > 0], lambda x, y: y.t()[x[0] > 0], lambda x, y: y[:, x[0] > 0],
+    lambda x, y: torch.unique((x * 2).long(), dim=1).sum(0) * y[0, 0],
+    lambda x, y: y[(x > 0).nonzero(as_tuple=True)], lambda x, y: (x > 0).nonzero().sum(1) * y[0, 0],
+    lambda x, y: y[x[:, 0] > 0, 1], lambda x, y: torch.repeat_interleave(y, (x[:, 0] > 0).long() + 1, 0),
+    lambda x, y: y[0, 0] * torch.bincount((x[0] > 0).long()), with_loops, experts, every_second, some_of_range,
+    inverses, of_statistics,
+]  # fmt: skip
+
+
+def name_of(function: Any) -> str:
+    return str(getattr(function, "__name__", function))
+
+
+def compare(module: nn.Module, arrays: list[np.ndarray], differentiate: Any = ms.value_and_grad) -> None:
+    own = copy.deepcopy(module).to(torch_device())
+    net = bridge.cell(module)
+
+    def loss(x):
+        result = net(x)
+        return aten.sum(result), result
+
+    step = ms.jit(differentiate(loss, None, ms.ParameterTuple(net.trainable_params()), has_aux=True))
+    for array in arrays:
+        (_, found), gradients = step(ms.Tensor(array))
+        result = own(on_device(array))
+        expected = torch.autograd.grad(result.sum(), list(own.parameters()))
+        np.testing.assert_array_equal(found.asnumpy(), result.detach().cpu().numpy())
+        for one, other in zip(gradients, expected, strict=True):
+            np.testing.assert_array_equal(one.asnumpy(), other.cpu().numpy())
+    for name, buffer in own.named_buffers():
+        np.testing.assert_array_equal(net.parameters_dict()[name].asnumpy(), buffer.cpu().numpy())
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=name_of)
+def test_sizes_follow_the_data(function: Any) -> None:
+    torch.manual_seed(0)
+    compare(Scaled(function), ARRAYS)
+
+
+class Normalized(nn.Module):
+    """The mask follows from a layer in training mode, and so from what writes to its buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(x)
+        return self.layer(x)[x[:, 0] > 0]
+
+
+@pytest.mark.parametrize("differentiate", [ms.value_and_grad, bridge.value_and_grad])
+def test_statistics_are_counted_once(differentiate: Any) -> None:
+    compare(Normalized(), ARRAYS[:2], differentiate)
+
+
+def test_with_an_unknown_size() -> None:
+    net = bridge.cell(Scaled(with_loops))
+    net.set_inputs(ms.Tensor(shape=[None, 4], dtype=ms.float32))
+    ms.set_context(mode=ms.GRAPH_MODE)
+    try:
+        for array in (ARRAYS[0], ARRAYS[1][:5]):
+            expected = net.module(torch.from_numpy(array).to(next(net.module.parameters()).device))
+            np.testing.assert_array_equal(net(ms.Tensor(array)).asnumpy(), expected.detach().cpu().numpy())
+    finally:
+        ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+class Drops(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[nn.functional.dropout(x) > 0]
+
+
+class Repeats(nn.Module):
+    """As often as data says."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(len(x[x[:, 0] > 0]) % 3):
+            x = x[x[:, 0] > 0]
+        return x
+
+
+class Encodes(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.one_hot((x > 0).long())
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (Drops, ["a size depends on data, and follows from random numbers", "nn.functional.dropout(x) > 0"]),
+        (Repeats, ["how many sizes depend on data follows from a size"]),
+        (Encodes, ["one_hot", "nn.functional.one_hot((x > 0).long())"]),
+    ],
+)
+def test_refusals(module: Any, words: list[str]) -> None:
+    net = bridge.cell(module())
+
+    @ms.jit
+    def call(x):
+        return net(x)
+
+    with pytest.raises(RuntimeError) as caught:
+        call(ms.Tensor(ARRAYS[0]))
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.usefixtures("own_programs")
+def test_the_next_process_finds_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run() -> Any:
+        torch.manual_seed(0)
+        net = bridge.cell(Scaled(with_loops))
+
+        @ms.jit
+        def call(x):
+            return net(x)
+
+        return call(ms.Tensor(ARRAYS[0])).asnumpy()
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("captured again")
+
+    captured = run()
+    monkeypatch.setattr(plan, "make", refuse)
+    monkeypatch.setattr(plan, "make_count", refuse)
+    np.testing.assert_array_equal(run(), captured)
