@@ -6,6 +6,7 @@ import functools
 import operator
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -17,6 +18,10 @@ from bridge.programs.memory import storage_of
 from bridge.programs.split import split
 from bridge.programs.text import text
 
+# The shape of what carries a size that is not known: so many rows, without elements.
+CARRIER = (-1, 0)
+
+_NEGATIVE = "a number that depends on data is negative here, and a graph takes it for a size: PyNative mode knows it"
 _REFUSAL = "a size depends on data, and follows from {}, which a graph does not know: PyNative mode does"
 
 
@@ -97,41 +102,50 @@ def _independent(run: Captured, known: Collection[int]) -> list[int]:
     found = []
     for number, place in enumerate(sizes.places):
         if number not in known:
-            made = {register for call in _behind(run, [place.register]) for register in call.results}
+            made = {register for i in _behind(run, place) for register in _calls(run)[i].results}
             others = {size for register in made for size in sizes.sized.get(register, ())}  # type: ignore[arg-type]
             if others <= {number, *known}:
                 found.append(number)
     return found
 
 
-def _behind(run: Captured, registers: Sequence[int]) -> list[Call]:
-    """The calls that registers follow from: all that touch their memory, or that of what those take."""
+def _calls(run: Captured) -> list[Call]:
+    return [*run.forward, *run.backward]
+
+
+def _behind(run: Captured, place: Place) -> set[int]:
+    """The positions of the calls that a size follows from: all before it that touch the memory of what has the size, or
+    that of what those take."""
     tensors = run.tape.tensors
-    wanted = {storage_of(tensors[number]) for number in registers}
-    found = []
-    for call in reversed([*run.forward, *run.backward]):
+    wanted = {storage_of(tensors[place.register])}
+    found = set()
+    for i, call in reversed([*enumerate(_calls(run)[: place.calls])]):
         touched = {storage_of(tensors[number]) for number in (*call.results, *call.written) if number is not None}
         if not wanted.isdisjoint(touched):
-            found.append(call)
+            found.add(i)
             wanted.update(storage_of(tensors[number]) for number in call.operands)
-    return found[::-1]
+    return found
 
 
 def _program(run: Captured, numbers: list[int], needed: Collection[int]) -> Count:
     """The program that gives these sizes."""
     places = [run.tape.data_sizes.places[number] for number in numbers]
-    calls = _behind(run, [place.register for place in places])
-    outputs = []
-    for place in places:
-        more, size = _size(run, place)
-        calls += more
-        outputs.append(size)
+    behind = set().union(*(_behind(run, place) for place in places))
+    calls: list[Call] = []
+    outputs: dict[int, int] = {}
+    for i, call in enumerate([*_calls(run), None]):
+        for number, place in zip(numbers, places, strict=True):
+            if place.calls == i:
+                more, outputs[number] = _size(run, place)
+                calls += more
+        if call is not None and i in behind:
+            calls.append(call)
     part = replace(
         run,
         forward=calls,
         backward=[],
-        outputs=outputs,
-        cotangents=[None for _ in outputs],
+        outputs=[outputs[number] for number in numbers],
+        cotangents=[None for _ in numbers],
         gradients=[None for _ in run.inputs],
     )
     listing = split(part, ()).forward
@@ -156,24 +170,31 @@ def _copy_written_inputs(listing: Listing) -> None:
 
 
 def _size(run: Captured, place: Place) -> tuple[list[Call], int]:
-    """The calls that give a size, and its register, on the device of the program."""
-    aten = torch.ops.aten
+    """The calls that give the shape of what carries a size, and its register, on the program's device."""
     tape = run.tape
-    calls = []
+    calls: list[Call] = []
+
+    def call(op: Any, arguments: list[Any], *shape: int, device: torch.device | None = None) -> int:
+        with tape.fake_mode:
+            result = new_register(tape, torch.empty(shape, dtype=torch.int64, device=device or on))
+        calls.append(Call(op, arguments, [result]))
+        return result
+
+    aten = torch.ops.aten
     register, dimension = place.register, place.dimension
-    device = tape.tensors[register].device
-    with tape.fake_mode:
-        if dimension is None:
-            rank = tape.tensors[register].dim()
-            marked = new_register(tape, torch.empty((0, rank), dtype=torch.int64, device=device))
-            calls.append(Call(aten.nonzero.default, [Register(register)], [marked]))
-            register, dimension = marked, 0
-        shape = new_register(tape, torch.empty(tape.tensors[register].dim(), dtype=torch.int64, device="cpu"))
-        part = new_register(tape, tape.tensors[shape][dimension : dimension + 1])
-        size = new_register(tape, torch.empty(1, dtype=torch.int64, device=device))
-    calls += [
-        Call(aten._shape_as_tensor.default, [Register(register)], [shape]),
-        Call(aten.slice.Tensor, [Register(shape), 0, dimension, dimension + 1, 1], [part]),
-        Call(aten._to_copy.default, [Register(part), *[DEFAULT] * 2, device, *[DEFAULT] * 3], [size]),
-    ]
-    return calls, size
+    on = tape.tensors[register].device
+    if dimension == "value":
+        integer = call(aten._to_copy.default, [Register(register), torch.int64, *[DEFAULT] * 5])
+        size = call(aten.view.default, [Register(integer), [1]], 1)
+        is_size = call(aten.ge.Scalar, [Register(size), 0], 1)
+        calls.append(Call(aten._assert_async.msg, [Register(is_size), _NEGATIVE + in_line(place.line)], []))
+    else:
+        if dimension == "marked":
+            register = call(aten.nonzero.default, [Register(register)], 0, tape.tensors[register].dim())
+            dimension = 0
+        cpu = torch.device("cpu")
+        shape = call(aten._shape_as_tensor.default, [Register(register)], tape.tensors[register].dim(), device=cpu)
+        part = call(aten.slice.Tensor, [Register(shape), 0, dimension, dimension + 1, 1], 1, device=cpu)
+        size = call(aten._to_copy.default, [Register(part), *[DEFAULT] * 2, on, *[DEFAULT] * 3], 1)
+    nothing = call(aten.zeros_like.default, [Register(size), *[DEFAULT] * 5], 1)
+    return calls, call(aten.cat.default, [[Register(size), Register(nothing)], 0], 2)

@@ -1,7 +1,8 @@
-"""Sizes that data decides, as of `x[x > 0]` and `torch.unique(x)`, while a function is captured.
+"""Sizes that data decides, as of `x[x > 0]`, `torch.unique(x)` and `torch.zeros(int(x.max()))`, while a function is
+captured.
 
 A program is captured for sizes that are known. So one that counts runs before it (counts.py), and what it finds are
-unknown sizes of inputs for the program itself (sizes.py).
+unknown sizes of inputs for the program itself (sizes.py). An integer that Python asks for counts as a size.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from traceback import FrameSummary
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -29,8 +30,8 @@ _MARKED = {torch.ops.aten.nonzero.default}
 
 
 # What unknown sizes are taken to be while MindSpore compiles, two at a time: what differs then is unknown in the
-# results. The larger ones are for networks that make images smaller.
-STAND_INS_OF_SIZES = (STAND_INS, (64, 96), (224, 256))
+# results. The larger ones are for networks that make images smaller, the small ones for integers that are positions.
+STAND_INS_OF_SIZES = (STAND_INS, (64, 96), (224, 256), (1, 2), (0, 1))
 
 
 class UnknownSize(Refusal):
@@ -59,12 +60,14 @@ class Place:
 
     Args:
         register: of a tensor.
-        dimension: the one of that size; None of a mask that marks so many elements.
+        dimension: the one of that size; or "marked" of a mask that marks so many elements, or "value" of an integer.
+        calls: how many calls of the run are made before it has that size.
         line: the program's that asks.
     """
 
     register: int
-    dimension: int | None
+    dimension: int | Literal["marked", "value"]
+    calls: int
     line: FrameSummary | None
 
 
@@ -119,18 +122,28 @@ class DataSizes:
         values = {symbol: self._size(number, mask) for symbol, number in numbers.items()}
         return _of_known_sizes(func, args, kwargs, results, values, fake_mode)
 
-    def note(self, registers: list[int | None], mask: int | None, line: FrameSummary | None) -> None:
-        """These registers have the results of a call in this line."""
+    def note(self, registers: list[int | None], mask: int | None, calls: int, line: FrameSummary | None) -> None:
+        """These registers have the results of a call in this line, before which so many are made."""
         for number, (result, dimension) in sorted(self._new.items()):
             register = registers[result]
             assert register is not None
             if number == len(self.places):
-                self.places.append(Place(register, dimension, line) if mask is None else Place(mask, None, line))
+                made = Place(register, dimension, calls + 1, line)
+                self.places.append(made if mask is None else Place(mask, "marked", calls, line))
             if mask is not None:
                 self._of_masks[mask] = number
             for each in registers:
                 self.sized.setdefault(-1 if each is None else each, []).append(number)
         self._new = {}
+
+    def value(self, register: int, calls: int, line: FrameSummary | None) -> int:
+        """The integer of a tensor that Python asks for in this line, after so many calls.
+
+        Raises: see results.
+        """
+        found = self._size(len(self.places), None)
+        self.places.append(Place(register, "value", calls, line))
+        return found
 
     def forget(self, written: Iterable[int]) -> None:
         """Something writes to these registers."""

@@ -4,6 +4,8 @@ backward."""
 from __future__ import annotations
 
 import functools
+import itertools
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +25,7 @@ from bridge.programs import plan, result_tree, store
 from bridge.programs.attributes import Attributes
 from bridge.programs.calls import Refusal
 from bridge.programs.capture import Spec
+from bridge.programs.counts import CARRIER
 from bridge.programs.data_sizes import Sizes, UnknownSize
 from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.kernel import count_kernel, forward_kernel, program_call, program_result
@@ -30,13 +33,15 @@ from bridge.programs.refusals import keeps_between_calls, no_python_draws, refus
 from bridge.programs.sizes import for_all_sizes
 from bridge.programs.state import State, refuse_other
 
-# Repeated as often as data says, it is a tensor of that size, without elements.
-_ROW = ms.Tensor(np.zeros((1, 0), np.bool_))
+# After so many captures it is likely that there is no end to them.
+_MANY = 32
+
+_NOTHING = ms.Tensor(np.zeros(0, np.bool_))
 
 
-def _rows(size: Any) -> Call:
+def _carrier(shape: Any) -> Call:
     """The expression of what carries a size that data decides."""
-    return Call(ops.stop_gradient, [Call(aten.repeat_interleave.self_Tensor, [_ROW, size, 0])])
+    return Call(ops.stop_gradient, [Call(aten._reshape_from_tensor, [_NOTHING, shape])])
 
 
 @dataclass(frozen=True)
@@ -156,8 +161,8 @@ class GraphProgram:
                 counted = self._found(replace(wanted, is_count=True))
             kernel = count_kernel(self.name, counted, device)
             call = program_call(kernel, counted.forward, [_read(tensor) for tensor in tensors])
-            tensors += [_rows(Item(call, i)) for i in range(counted.results)]
-            specs = [*specs, *[Spec((-1, 0), torch.bool)] * counted.results]
+            tensors += [_carrier(Item(call, i)) for i in range(counted.results)]
+            specs = [*specs, *[Spec(CARRIER, torch.bool)] * counted.results]
             numbers = [*numbers, *counted.tree]
         kernel = forward_kernel(self.name, found, device, self.is_differentiable)
         # What it writes to has to be the Parameter itself.
@@ -171,8 +176,15 @@ class GraphProgram:
         """The plan, which is for all sizes where some are unknown."""
         if wanted.unknown:
             in_mode = _in_mode(self.state.modules)
+            captures = itertools.count(1)
 
             def plan_for(specs: list[Spec]) -> plan.Plan:
+                if wanted.numbers and next(captures) == _MANY:
+                    warnings.warn(
+                        f"{self.name} has been captured for {_MANY} combinations of sizes that depend on data. Each "
+                        "took a while, and is kept: PyNative mode captures nothing",
+                        stacklevel=1,
+                    )
                 return in_mode(lambda: self._plan(replace(wanted, specs=specs)))  # type: ignore[no-any-return]
 
             return for_all_sizes(wanted.specs, plan_for, self._shapes)

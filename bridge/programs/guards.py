@@ -70,10 +70,13 @@ class Guards:
         self._asked += 1
         return self._answers[self._asked - 1]
 
+    def is_on_way(self) -> bool:
+        """Whether the run is not on the way to an error."""
+        return all(answer.error for answer in self._answers[: self._asked])
+
     def number(self, dtype: torch.dtype) -> float | None:
         """What stands for one that the run asks for; None where it is not on the way to an error."""
-        is_known = all(answer.error for answer in self._answers[: self._asked])
-        if is_known or not self._gives_numbers or not dtype.is_floating_point:
+        if self.is_on_way() or not self._gives_numbers or not dtype.is_floating_point:
             return None
         self._gave_numbers = True
         return math.nan

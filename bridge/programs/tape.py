@@ -253,7 +253,7 @@ class Tape(TorchDispatchMode):
             self._repeat_ctc_loss(arguments)
         found = [None if result is None else self._result(result) for result in results_of(func, results)]
         if sized is not None:
-            self.data_sizes.note(found, self._mask(func, arguments), self.line())
+            self.data_sizes.note(found, self._mask(func, arguments), len(self.calls), self.line())
         call = Call(func, arguments, found, list(_written(func, arguments)))
         self.data_sizes.forget(call.written)
         draws = torch.Tag.nondeterministic_seeded in func.tags
@@ -369,9 +369,9 @@ class Tape(TorchDispatchMode):
         try:
             return self.data_sizes.results(func, args, kwargs, self.fake_mode, self._mask(func, arguments))
         except UnknownSize:
-            raise UnknownSize(str(_unknown(func, True))) from None
+            raise UnknownSize(_unknown_shape(func)) from None
         except (DynamicOutputShapeException, GuardOnDataDependentSymNode, NotImplementedError):
-            raise _unknown(func, True) from None
+            raise Refusal(_unknown_shape(func)) from None
 
     def _value(self, func: Any, arguments: list[Any], args: Any, kwargs: Any, error: Exception) -> Any:
         """What a call gives that needs data: only if its data does not depend on the program's inputs."""
@@ -384,9 +384,13 @@ class Tape(TorchDispatchMode):
             if answer.value is not None:
                 return self._checked(answer, self._equal(*operands) if func is EQUAL else operands[0])
         if known is None:
+            if func is torch.ops.aten._local_scalar_dense.default and self._is_size(args[0]):
+                return self._data_size(operands[0])
             number = self.guards.number(args[0].dtype) if func is torch.ops.aten._local_scalar_dense.default else None
             if number is None:
-                raise _unknown(func, isinstance(error, DynamicOutputShapeException)) from None
+                raise Refusal(
+                    _unknown_shape(func) if isinstance(error, DynamicOutputShapeException) else _UNKNOWN_VALUE
+                ) from None
             return number
         by_register = dict(zip(operands, known, strict=True))
         real = tree_map_only(torch.Tensor, lambda tensor: by_register[self.register(tensor)], (args, kwargs))
@@ -399,6 +403,17 @@ class Tape(TorchDispatchMode):
             return self.tensors[number]
 
         return tree_map_only(torch.Tensor, made, results)
+
+    def _is_size(self, tensor: torch.Tensor) -> bool:
+        """Whether a number that Python asks for may be a size. On the way to an error it is not."""
+        return not tensor.dtype.is_floating_point and not tensor.dtype.is_complex and self.guards.is_on_way()
+
+    def _data_size(self, register: int) -> int:
+        """The integer in a tensor, which data decides."""
+        try:
+            return self.data_sizes.value(register, len(self.calls), self.line())
+        except UnknownSize:
+            raise UnknownSize(_UNKNOWN_VALUE) from None
 
     def _equal(self, a: int, b: int) -> int:
         """The register of whether two are equal."""
@@ -423,11 +438,15 @@ def _refuse_layouts(func: Any, tensors: Any) -> None:
             )
 
 
-def _unknown(func: Any, is_shape: bool) -> Refusal:
-    what = f"{func.name()} asks for a shape"
-    if not is_shape:
-        what = "Python (`if`, `int`, `.item()` ...) asks for a value"
-    return Refusal(f"{what} that depends on data, which a graph does not know: PyNative mode does")
+def _unknown(what: str) -> str:
+    return f"{what} that depends on data, which a graph does not know: PyNative mode does"
+
+
+def _unknown_shape(func: Any) -> str:
+    return _unknown(f"{func.name()} asks for a shape")
+
+
+_UNKNOWN_VALUE = _unknown("Python (`if`, `int`, `.item()` ...) asks for a value")
 
 
 def _written(func: Any, arguments: list[Any]) -> Iterator[int]:
