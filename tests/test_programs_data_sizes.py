@@ -38,7 +38,7 @@ class Scaled(nn.Module):
 
 def put(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     y = y.clone()
-    y[x > 0] = y[0, 0]
+    y[x > 0] = y[0, 0].clone()
     return y
 
 

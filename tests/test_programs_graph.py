@@ -8,6 +8,7 @@ import functools
 import math
 import pathlib
 import sys
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -656,6 +657,25 @@ def test_the_line_may_be_that_of_a_package_whose_name_begins_with_torch() -> Non
     module = type("Selects", (nn.Module,), found)()
     with pytest.raises(RuntimeError, match=r"In file \S*torch_geometric/loops\.py:2, in forward"):
         as_cell(module)(ms.Tensor(np.ones((2, 3), np.float32)))
+
+
+def test_another_thread_has_pytorchs_own_functions() -> None:
+    """While MindSpore's threads capture for sizes that are new, the user's program goes on."""
+    seen: list[Any] = []
+
+    def other() -> None:
+        torch.manual_seed(0)
+        seen.extend(torch.ones(2, requires_grad=True).tolist())
+
+    class Waits(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+            return x * 2
+
+    as_cell(Waits())(ms.Tensor(np.ones((2, 3), np.float32)))
+    assert seen and set(seen) == {1.0}
 
 
 def test_a_missing_key_is_named_with_its_line() -> None:

@@ -30,14 +30,9 @@ def refuse_reads(state: Sequence[torch.Tensor], data_of: Data) -> Iterator[None]
     refused = {id(tensor) for tensor in state}
     printed: list[Refusal] = []
     arrays: list[_Array] = []
-    for name in _READS:
-        setattr(torch.Tensor, name, _checked(name, data_of, arrays))
-    try:
-        with replaced([_printing("__repr__", refused, printed), _printing("__format__", refused, printed)]):
-            yield
-    finally:
-        for name in _READS:  # PyTorch's own stand in the base class
-            delattr(torch.Tensor, name)
+    reads = [Replacement(torch.Tensor, name, _checked(name, data_of, arrays)) for name in _READS]
+    with replaced([*reads, _printing("__repr__", refused, printed), _printing("__format__", refused, printed)]):
+        yield
     if printed:
         raise printed[0]
     for array in arrays:

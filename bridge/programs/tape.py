@@ -49,6 +49,9 @@ from bridge.programs.wrong_on_meta import (
 _HIDDEN_WRITES = ("running_mean", "running_var")
 _TRAINING = ("training", "train", "use_input_stats")
 
+# What their gradients call only where tensors have no data. With data they write in place, which keeps the strides.
+_IN_PLACE = {("MaskedSelectBackward0", torch.ops.aten.masked_scatter.default): torch.ops.aten.masked_scatter_.default}
+
 _FRESH = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
 # cuDNN's RNN asks so whether its weights lie in one piece of memory. MindSpore's do not.
 _WHOLE_STORAGE = torch.ops.aten.set_.source_Storage
@@ -218,6 +221,9 @@ class Tape(TorchDispatchMode):
             return func(*args, **kwargs)
         if not isinstance(func, torch._ops.OpOverload):
             raise Refusal(f"torch's {func} is no single operator, which a graph takes: PyNative mode takes all")
+        node = torch._C._current_autograd_node()
+        if node is not None:
+            func = _IN_PLACE.get((node.name(), func), func)
         self._note_files()
         _refuse_layouts(func, (args, kwargs))
         arguments = self._arguments(func, args, kwargs)
