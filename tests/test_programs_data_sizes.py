@@ -117,6 +117,16 @@ def padded(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return y[:, :1] * (steps < lengths[:, None])
 
 
+def checked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """It is a question whether the integers are sizes or on the way to an error."""
+    lengths = (x[:, 0] * 2).long().abs()
+    if (lengths < 0).any():
+        raise ValueError(f"{lengths.min().item()} is no length")
+    if int(lengths.max()) > 50:
+        raise ValueError("too long")
+    return y.new_ones(int(lengths.sum()) + 1, 4) * y[0]
+
+
 FUNCTIONS = [
     lambda x, y: y[x[:, 0] > 0], lambda x, y: y[x > 0], lambda x, y: y.t().masked_select(x.t() > 0), put, put_and_taken,
     put_to_constants, lambda x, y: y.t()[x.t() > 0], lambda x, y: y.t()[x[0] > 0], lambda x, y: y[:, x[0] > 0],
@@ -124,8 +134,8 @@ FUNCTIONS = [
     lambda x, y: y[(x > 0).nonzero(as_tuple=True)], lambda x, y: (x > 0).nonzero().sum(1) * y[0, 0],
     lambda x, y: y[x[:, 0] > 0, 1], lambda x, y: torch.repeat_interleave(y, (x[:, 0] > 0).long() + 1, 0),
     lambda x, y: y[0, 0] * torch.bincount((x[0] > 0).long()), with_loops, experts, every_second, some_of_range,
-    inverses, of_statistics, pooled, padded, lambda x, y: nn.functional.one_hot((x[0] > 0).long()).sum(1) * y[0, 0],
-    lambda x, y: y[int((x[0] > 0).sum())],
+    inverses, of_statistics, pooled, padded, checked,
+    lambda x, y: nn.functional.one_hot((x[0] > 0).long()).sum(1) * y[0, 0], lambda x, y: y[int((x[0] > 0).sum())],
     lambda x, y: y * (x > 0).sum().item(),
 ]  # fmt: skip
 

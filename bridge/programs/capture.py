@@ -5,6 +5,7 @@ The backward calls are those that `torch.autograd.grad` makes, so a program's gr
 
 from __future__ import annotations
 
+import logging
 import pathlib
 import traceback
 from collections.abc import Callable, Sequence
@@ -23,12 +24,14 @@ from bridge.programs.istft import ISTFT
 from bridge.programs.memory import storage_of
 from bridge.programs.reads import refuse_reads
 from bridge.programs.refusals import LINEARIZE, SEEDS, refuse_foreign_results
-from bridge.programs.replaced import replaced
+from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.tape import Tape
 
+# PyTorch logs what a meta kernel raises. The tape asks the kernel then.
+_QUIET = Replacement(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
 _REPLACEMENTS = [
     *constant_arguments.REPLACEMENTS, *in_lists.REPLACEMENTS, *numbers_in_lists.REPLACEMENTS, checkpoints.REPLACEMENT,
-    leaves.REPLACEMENT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, *SEEDS,
+    leaves.REPLACEMENT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, _QUIET, *SEEDS,
 ]  # fmt: skip
 
 

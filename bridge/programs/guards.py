@@ -2,7 +2,8 @@
 
 If one answer leads to an error, a graph takes the other, and checks it when it runs. If neither does, the graph would
 compute something else for other data, and is refused. On the way to an error the program may ask for numbers, as
-`raise ValueError(f"{x.max().item()} is too large")` does: it is given NaN, as long as it then raises an error.
+`raise ValueError(f"{x.max().item()} is too large")` does: it is given NaN, as long as it then raises an error. For an
+integer it is given one, until it is known that the run is not on that way: there it is a size (data_sizes.py).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _OWN = pathlib.Path(__file__).parent
 EQUAL = torch.ops.aten.equal.default
 # PyTorch asks this to find a faster kernel. A mask works for what it is, so the answer may be False until it is True.
 _CAUSAL = "_detect_is_causal_mask", "pass is_causal=True with a causal mask"
+# What stands for an integer where it is not known yet whether the run is on the way to an error.
+_INTEGER = 37
 # A run that asks more is a loop that goes on while data says so, as `trunc_normal_` does.
 _MOST = 1000
 
@@ -54,11 +57,12 @@ class Guards:
         self._asked = 0
         self._gives_numbers = True
         self._gave_numbers = False
+        self._gave_integers = False
 
     def begin(self) -> None:
         """The function runs from its beginning."""
         self._asked = 0
-        self._gave_numbers = False
+        self._gave_numbers = self._gave_integers = False
 
     def answer(self) -> Answer:
         """That of the next question."""
@@ -76,14 +80,19 @@ class Guards:
 
     def number(self, dtype: torch.dtype) -> float | None:
         """What stands for one that the run asks for; None where it is not on the way to an error."""
-        if self.is_on_way() or not self._gives_numbers or not dtype.is_floating_point:
+        if self.is_on_way() or not self._gives_numbers:
             return None
-        self._gave_numbers = True
-        return math.nan
+        if is_integer(dtype):
+            self._gave_integers = True
+            return _INTEGER
+        if dtype.is_floating_point:
+            self._gave_numbers = True
+            return math.nan
+        return None
 
     def failed(self, error: Exception) -> bool:
         """The run ended in an error. Whether an answer is what led to it, and the other is to be tried."""
-        if self._gave_numbers and not _is_raised(error):
+        if (self._gave_numbers or self._gave_integers) and not _is_raised(error):
             self._gives_numbers = False  # the next run says where it asks
             return True
         del self._answers[self._asked :]
@@ -93,6 +102,7 @@ class Guards:
             return False
         last = self._answers.pop()
         words = re.sub(r"\bnan\b", "?", str(error)) if self._gave_numbers else str(error)
+        words = re.sub(rf"\b{_INTEGER}\b", "?", words) if self._gave_integers else words
         self._answers += [Answer(not last.value, f"{type(error).__name__}: {words}"), *last.after]
         if last.value is False:  # True is known to lead to the end
             self.succeeded()
@@ -110,6 +120,10 @@ class Guards:
             after = tuple(self._answers[last + 1 :])
             self._answers[last:] = [Answer(False if self._answers[last].value else None, after=after)]
         return not unknown
+
+
+def is_integer(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
 
 
 def is_question(func: Any, tensor: torch.Tensor) -> bool:

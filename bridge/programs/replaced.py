@@ -35,7 +35,7 @@ class replaced:  # lower case: it is called as a function; a generator's context
     def __enter__(self) -> None:
         self._before = [vars(each.holder).get(each.name, _ABSENT) for each in self._replacements]
         for each in self._replacements:
-            own = getattr(each.holder, each.name, None) or getattr(builtins, each.name)
+            own = getattr(each.holder, each.name, getattr(builtins, each.name, None))
             setattr(each.holder, each.name, _here(each.stand_in, own))
 
     def __exit__(self, *_: Any) -> None:

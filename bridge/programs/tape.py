@@ -30,7 +30,7 @@ from bridge.programs.assigned_data import AssignedData
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes, registers, results_of
 from bridge.programs.data_sizes import DataSizes, Sizes, UnknownSize, is_put, put
 from bridge.programs.draws import Draws, draws_nothing
-from bridge.programs.guards import EQUAL, Answer, Guards, checks, is_equal, is_question
+from bridge.programs.guards import EQUAL, Answer, Guards, checks, is_equal, is_integer, is_question
 from bridge.programs.kept_elsewhere import KeptElsewhere, is_own
 from bridge.programs.memory import layout, storage_of
 from bridge.programs.replaced import Replacement
@@ -412,7 +412,7 @@ class Tape(TorchDispatchMode):
 
     def _is_size(self, tensor: torch.Tensor) -> bool:
         """Whether a number that Python asks for may be a size. On the way to an error it is not."""
-        return not tensor.dtype.is_floating_point and not tensor.dtype.is_complex and self.guards.is_on_way()
+        return is_integer(tensor.dtype) and self.guards.is_on_way()
 
     def _data_size(self, register: int) -> int:
         """The integer in a tensor, which data decides."""
