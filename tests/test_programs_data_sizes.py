@@ -232,11 +232,21 @@ class Negative(nn.Module):
         return x * int(x.long().min() - 1)
 
 
+class Capped(nn.Module):
+    """Whatever the rows are taken to be, there are more than 20; then the second number is three."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x[x[:, 0] > 0]
+        marked = torch.arange(min(len(rows), 20), device=x.device) < 3 + x.sum() * 0
+        return x * len(marked[marked])
+
+
 @pytest.mark.parametrize(
     ("module", "words"),
     [
         (Drops, ["a size depends on data, and follows from random numbers", "nn.functional.dropout(x) > 0"]),
         (Repeats, ["how many sizes depend on data follows from a size"]),
+        (Capped, ["a size that depends on data follows from another one", "return x * len(marked[marked])"]),
         (Negative, ["a number that depends on data is negative", "return x * int(x.long().min() - 1)"]),
     ],
 )

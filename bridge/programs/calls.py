@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from traceback import FrameSummary
 from typing import Any
 
 import torch
@@ -72,6 +73,13 @@ def _flat(results: Any) -> Iterator[torch.Tensor | None]:
             yield from _flat(result)
     elif results is None or isinstance(results, torch.Tensor):
         yield results
+
+
+def in_line(frame: FrameSummary | None) -> str:
+    """Where an error is, for its message."""
+    if frame is None:
+        return ""
+    return f"\n\nIn file {frame.filename}:{frame.lineno}, in {frame.name}\n    {frame.line}"
 
 
 def no_modes() -> Any:

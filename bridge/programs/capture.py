@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bridge.primitive.graph_calls import add_lines
 from bridge.programs import checkpoints, constant_arguments, in_lists, leaves, numbers_in_lists
-from bridge.programs.calls import Call, Refusal
+from bridge.programs.calls import Call, Refusal, in_line
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
 from bridge.programs.data_sizes import NOT_TOLD, Sizes
 from bridge.programs.guards import Guards
@@ -208,10 +208,3 @@ def _location(error: Exception, tape: Tape) -> str:
     layers = [frame for frame in frames if frame.filename.startswith(f"{_FOREIGN[0]}nn/")]
     known = own or layers
     return in_line(known[-1] if known else tape.line())
-
-
-def in_line(frame: traceback.FrameSummary | None) -> str:
-    """Where an error is, for its message."""
-    if frame is None:
-        return ""
-    return f"\n\nIn file {frame.filename}:{frame.lineno}, in {frame.name}\n    {frame.line}"

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from bridge.programs.calls import DEFAULT, Call, Refusal, Register
-from bridge.programs.capture import Captured, in_line
+from bridge.programs.calls import DEFAULT, Call, Refusal, Register, in_line
+from bridge.programs.capture import Captured
 from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Place, Sizes
 from bridge.programs.listing import Listing, is_once, new_register
 from bridge.programs.memory import storage_of
@@ -102,15 +102,11 @@ def _independent(run: Captured, known: Collection[int]) -> list[int]:
     found = []
     for number, place in enumerate(sizes.places):
         if number not in known:
-            made = {register for i in _behind(run, place) for register in _calls(run)[i].results}
+            made = {register for i in _behind(run, place) for register in run.tape.calls[i].results}
             others = {size for register in made for size in sizes.sized.get(register, ())}  # type: ignore[arg-type]
             if others <= {number, *known}:
                 found.append(number)
     return found
-
-
-def _calls(run: Captured) -> list[Call]:
-    return [*run.forward, *run.backward]
 
 
 def _behind(run: Captured, place: Place) -> set[int]:
@@ -119,7 +115,7 @@ def _behind(run: Captured, place: Place) -> set[int]:
     tensors = run.tape.tensors
     wanted = {storage_of(tensors[place.register])}
     found = set()
-    for i, call in reversed([*enumerate(_calls(run)[: place.calls])]):
+    for i, call in reversed([*enumerate(run.tape.calls[: place.calls])]):
         touched = {storage_of(tensors[number]) for number in (*call.results, *call.written) if number is not None}
         if not wanted.isdisjoint(touched):
             found.add(i)
@@ -133,7 +129,7 @@ def _program(run: Captured, numbers: list[int], needed: Collection[int]) -> Coun
     behind = set().union(*(_behind(run, place) for place in places))
     calls: list[Call] = []
     outputs: dict[int, int] = {}
-    for i, call in enumerate([*_calls(run), None]):
+    for i, call in enumerate([*run.tape.calls, None]):
         for number, place in zip(numbers, places, strict=True):
             if place.calls == i:
                 more, outputs[number] = _size(run, place)
@@ -174,27 +170,23 @@ def _size(run: Captured, place: Place) -> tuple[list[Call], int]:
     tape = run.tape
     calls: list[Call] = []
 
-    def call(op: Any, arguments: list[Any], *shape: int, device: torch.device | None = None) -> int:
+    def call(op: Any, arguments: list[Any], *shape: int) -> int:
         with tape.fake_mode:
-            result = new_register(tape, torch.empty(shape, dtype=torch.int64, device=device or on))
+            result = new_register(tape, torch.empty(shape, dtype=torch.int64, device=on))
         calls.append(Call(op, arguments, [result]))
         return result
 
     aten = torch.ops.aten
     register, dimension = place.register, place.dimension
     on = tape.tensors[register].device
+    if dimension == "marked":
+        register = call(aten.nonzero.default, [Register(register)], 0, tape.tensors[register].dim())
+        dimension = 0
+    more, size = tape.size(register, dimension)
+    calls += more
     if dimension == "value":
-        integer = call(aten._to_copy.default, [Register(register), torch.int64, *[DEFAULT] * 5])
-        size = call(aten.view.default, [Register(integer), [1]], 1)
         is_size = call(aten.ge.Scalar, [Register(size), 0], 1)
         calls.append(Call(aten._assert_async.msg, [Register(is_size), _NEGATIVE + in_line(place.line)], []))
-    else:
-        if dimension == "marked":
-            register = call(aten.nonzero.default, [Register(register)], 0, tape.tensors[register].dim())
-            dimension = 0
-        cpu = torch.device("cpu")
-        shape = call(aten._shape_as_tensor.default, [Register(register)], tape.tensors[register].dim(), device=cpu)
-        part = call(aten.slice.Tensor, [Register(shape), 0, dimension, dimension + 1, 1], 1, device=cpu)
-        size = call(aten._to_copy.default, [Register(part), *[DEFAULT] * 2, on, *[DEFAULT] * 3], 1)
+    size = call(aten._to_copy.default, [Register(size), *[DEFAULT] * 2, on, *[DEFAULT] * 3], 1)
     nothing = call(aten.zeros_like.default, [Register(size), *[DEFAULT] * 5], 1)
     return calls, call(aten.cat.default, [[Register(size), Register(nothing)], 0], 2)

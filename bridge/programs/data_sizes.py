@@ -122,28 +122,39 @@ class DataSizes:
         values = {symbol: self._size(number, mask) for symbol, number in numbers.items()}
         return _of_known_sizes(func, args, kwargs, results, values, fake_mode)
 
-    def note(self, registers: list[int | None], mask: int | None, calls: int, line: FrameSummary | None) -> None:
-        """These registers have the results of a call in this line, before which so many are made."""
+    def note(
+        self, registers: list[int | None], mask: int | None, calls: int, line: FrameSummary | None
+    ) -> list[tuple[int, Place]]:
+        """These registers have the results of a call in this line, before which so many are made. Gives the new sizes
+        that the run is told, and what has them after the call."""
+        told = []
         for number, (result, dimension) in sorted(self._new.items()):
             register = registers[result]
             assert register is not None
             if number == len(self.places):
                 made = Place(register, dimension, calls + 1, line)
                 self.places.append(made if mask is None else Place(mask, "marked", calls, line))
+                told += self._told(number, made)
             if mask is not None:
                 self._of_masks[mask] = number
             for each in registers:
                 self.sized.setdefault(-1 if each is None else each, []).append(number)
         self._new = {}
+        return told
 
-    def value(self, register: int, calls: int, line: FrameSummary | None) -> int:
-        """The integer of a tensor that Python asks for in this line, after so many calls.
+    def _told(self, number: int, place: Place) -> list[tuple[int, Place]]:
+        known = self._sizes.known
+        return [(known[number], place)] if number in known else []
+
+    def value(self, register: int, calls: int, line: FrameSummary | None) -> tuple[int, list[tuple[int, Place]]]:
+        """The integer of a tensor that Python asks for in this line, after so many calls; and what `note` gives.
 
         Raises: see results.
         """
-        found = self._size(len(self.places), None)
+        number = len(self.places)
+        found = self._size(number, None)
         self.places.append(Place(register, "value", calls, line))
-        return found
+        return found, self._told(number, self.places[-1])
 
     def forget(self, written: Iterable[int]) -> None:
         """Something writes to these registers."""

@@ -74,13 +74,13 @@ class Guards:
         self._asked += 1
         return self._answers[self._asked - 1]
 
-    def is_on_way(self) -> bool:
-        """Whether the run is not on the way to an error."""
+    def is_settled(self) -> bool:
+        """Whether the other value of each answer so far is known to lead to an error: this run is not on that way."""
         return all(answer.error for answer in self._answers[: self._asked])
 
     def number(self, dtype: torch.dtype) -> float | None:
         """What stands for one that the run asks for; None where it is not on the way to an error."""
-        if self.is_on_way() or not self._gives_numbers:
+        if self.is_settled() or not self._gives_numbers:
             return None
         if is_integer(dtype):
             self._gave_integers = True

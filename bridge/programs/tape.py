@@ -27,8 +27,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from bridge.primitive import direct
 from bridge.programs import ctc_loss
 from bridge.programs.assigned_data import AssignedData
-from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes, registers, results_of
-from bridge.programs.data_sizes import DataSizes, Sizes, UnknownSize, is_put, put
+from bridge.programs.calls import DEFAULT, Call, Refusal, Register, in_line, no_modes, registers, results_of
+from bridge.programs.data_sizes import DataSizes, Place, Sizes, UnknownSize, is_put, put
 from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.guards import EQUAL, Answer, Guards, checks, is_equal, is_integer, is_question
 from bridge.programs.kept_elsewhere import KeptElsewhere, is_own
@@ -258,12 +258,14 @@ class Tape(TorchDispatchMode):
         if func is ctc_loss.BACKWARD:
             self._repeat_ctc_loss(arguments)
         found = [None if result is None else self._result(result) for result in results_of(func, results)]
+        told: list[tuple[int, Place]] = []
         if sized is not None:
-            self.data_sizes.note(found, self._mask(func, arguments), len(self.calls), self.line())
+            told = self.data_sizes.note(found, self._mask(func, arguments), len(self.calls), self.line())
         call = Call(func, arguments, found, list(_written(func, arguments)))
         self.data_sizes.forget(call.written)
         draws = torch.Tag.nondeterministic_seeded in func.tags
         self.calls += self.draws.calls(call, self._device(call)) if draws else [call]
+        self._check(told)
         return results
 
     def _row(self, tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
@@ -412,14 +414,46 @@ class Tape(TorchDispatchMode):
 
     def _is_size(self, tensor: torch.Tensor) -> bool:
         """Whether a number that Python asks for may be a size. On the way to an error it is not."""
-        return is_integer(tensor.dtype) and self.guards.is_on_way()
+        return is_integer(tensor.dtype) and self.guards.is_settled()
 
     def _data_size(self, register: int) -> int:
         """The integer in a tensor, which data decides."""
         try:
-            return self.data_sizes.value(register, len(self.calls), self.line())
+            found, told = self.data_sizes.value(register, len(self.calls), self.line())
         except UnknownSize:
             raise UnknownSize(_UNKNOWN_VALUE) from None
+        self._check(told)
+        return found
+
+    def size(self, register: int, dimension: int | str) -> tuple[list[Call], int]:
+        """The calls that give a tensor's size, or with "value" the integer in it, and the register of what they give: a
+        row of one number."""
+        aten = torch.ops.aten
+        tensor = self.tensors[register]
+        with self.fake_mode:
+            if dimension == "value":
+                given = self.add(torch.empty((), dtype=torch.int64, device=tensor.device))
+            else:
+                given = self.add(torch.empty(tensor.dim(), dtype=torch.int64, device="cpu"))
+            number = self.add(torch.empty(1, dtype=torch.int64, device=self.tensors[given].device))
+        if dimension == "value":
+            first = Call(aten._to_copy.default, [Register(register), torch.int64, *[DEFAULT] * 5], [given])
+            return [first, Call(aten.view.default, [Register(given), [1]], [number])], number
+        assert isinstance(dimension, int)
+        first = Call(aten._shape_as_tensor.default, [Register(register)], [given])
+        return [first, Call(aten.slice.Tensor, [Register(given), 0, dimension, dimension + 1, 1], [number])], number
+
+    def _check(self, told: Sequence[tuple[int, Place]]) -> None:
+        """Have the program check sizes that the run is told: what Python makes of another size may lead to others."""
+        for size, place in told:
+            calls, number = self.size(place.register, place.dimension)
+            is_equal = self._like(number)
+            message = f"{_MISCOUNTED}{in_line(place.line)}"
+            self.calls += [
+                *calls,
+                Call(torch.ops.aten.eq.Scalar, [Register(number), size], [is_equal]),
+                Call(torch.ops.aten._assert_async.msg, [Register(is_equal), message], []),
+            ]
 
     def _equal(self, a: int, b: int) -> int:
         """The register of whether two are equal."""
@@ -452,6 +486,9 @@ def _unknown_shape(func: Any) -> str:
     return _unknown(f"{func.name()} asks for a shape")
 
 
+_MISCOUNTED = (
+    "a size that depends on data follows from another one in a way that a graph does not know: PyNative mode does"
+)
 _UNKNOWN_VALUE = _unknown("Python (`if`, `int`, `.item()` ...) asks for a value")
 
 
