@@ -19,6 +19,7 @@ from bridge.programs import checkpoints, constant_arguments, in_lists, leaves, n
 from bridge.programs.calls import Call, Refusal, in_line
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
 from bridge.programs.data_sizes import NOT_TOLD, Sizes
+from bridge.programs.formatted import FORMAT
 from bridge.programs.guards import Guards
 from bridge.programs.istft import ISTFT
 from bridge.programs.memory import storage_of
@@ -31,7 +32,7 @@ from bridge.programs.tape import Tape
 _QUIET = Replacement(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
 _REPLACEMENTS = [
     *constant_arguments.REPLACEMENTS, *in_lists.REPLACEMENTS, *numbers_in_lists.REPLACEMENTS, checkpoints.REPLACEMENT,
-    leaves.REPLACEMENT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, _QUIET, *SEEDS,
+    leaves.REPLACEMENT, FORMAT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, _QUIET, *SEEDS,
 ]  # fmt: skip
 
 

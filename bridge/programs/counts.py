@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
 from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Place, Sizes
@@ -22,6 +23,10 @@ from bridge.programs.text import text
 CARRIER = (-1, 0)
 
 _NEGATIVE = "a number that depends on data is negative here, and a graph takes it for a size: PyNative mode knows it"
+_OTHERS = (
+    "\n\nFor the graph, sizes that depend on data were taken to be others than the data's, which may be why: PyNative "
+    "mode knows them"
+)
 _REFUSAL = "a size depends on data, and follows from {}, which a graph does not know: PyNative mode does"
 
 
@@ -61,6 +66,8 @@ def count(captured_with: Callable[[Sizes], Captured], known: dict[int, int], nee
                 return _count(lambda others: captured_with(Sizes(known, others)), pair, known, needed)
             except Exception as error:
                 errors.append(error)
+        if not isinstance(errors[0], Refusal):
+            add_lines(errors[0], _OTHERS)
         raise errors[0]
     finally:
         errors.clear()  # this frame, which they hold, would keep them

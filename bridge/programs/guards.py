@@ -1,7 +1,8 @@
 """Questions of a program's Python that only data can answer: `if torch.any(x < 0): raise ValueError(...)`.
 
 If one answer leads to an error, a graph takes the other, and checks it when it runs. If neither does, the graph would
-compute something else for other data, and is refused. On the way to an error the program may ask for numbers, as
+compute something else for other data, and is refused: but where the question is whether numbers are finite, the graph
+takes them to be, and checks it. On the way to an error the program may ask for numbers, as
 `raise ValueError(f"{x.max().item()} is too large")` does: it is given NaN, as long as it then raises an error. For an
 integer it is given one, until it is known that the run is not on that way: there it is a size (data_sizes.py).
 """
@@ -14,7 +15,8 @@ import math
 import pathlib
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -35,6 +37,9 @@ _INTEGER = 37
 _MOST = 1000
 
 
+_NOT_FINITE = "a graph takes all numbers to be finite here, and PyNative mode takes others too"
+
+
 @dataclass(frozen=True)
 class Answer:
     """
@@ -42,11 +47,15 @@ class Answer:
         value: None if the question is refused.
         error: what the other value leads to; empty if that is not known yet.
         after: the answers to the questions after it, where it has its other value.
+        line: the program's that asks.
+        of_finite: the value where numbers are finite; None if the question is another one.
     """
 
     value: bool | None
     error: str = ""
     after: tuple[Answer, ...] = ()
+    line: tuple[str, int] = "", 0
+    of_finite: bool | None = None
 
 
 class Guards:
@@ -58,21 +67,35 @@ class Guards:
         self._gives_numbers = True
         self._gave_numbers = False
         self._gave_integers = False
+        self._mend: set[tuple[str, int]] = set()  # lines that go on where numbers are not finite
 
     def begin(self) -> None:
         """The function runs from its beginning."""
         self._asked = 0
         self._gave_numbers = self._gave_integers = False
 
-    def answer(self) -> Answer:
-        """That of the next question."""
+    def answer(self, of_finite: Callable[[], bool | None]) -> Answer:
+        """That of the next question.
+
+        Args:
+            of_finite: gives that of an Answer.
+        """
         if self._asked == _MOST:
             return Answer(None)
         if self._asked == len(self._answers):
-            is_causal, advice = _CAUSAL
-            self._answers.append(Answer(False, advice) if _question().f_code.co_name == is_causal else Answer(True))
+            self._answers.append(self._first(of_finite()))
         self._asked += 1
         return self._answers[self._asked - 1]
+
+    def _first(self, of_finite: bool | None) -> Answer:
+        """What is taken for an answer to a new question."""
+        frame, (is_causal, advice) = _question(), _CAUSAL
+        if frame.f_code.co_name == is_causal:
+            return Answer(False, advice)
+        line = frame.f_code.co_filename, frame.f_lineno
+        if line in self._mend and of_finite is not None:
+            return Answer(of_finite, _NOT_FINITE, line=line, of_finite=of_finite)
+        return Answer(True, line=line, of_finite=of_finite)
 
     def is_settled(self) -> bool:
         """Whether the other value of each answer so far is known to lead to an error: this run is not on that way."""
@@ -103,7 +126,7 @@ class Guards:
         last = self._answers.pop()
         words = re.sub(r"\bnan\b", "?", str(error)) if self._gave_numbers else str(error)
         words = re.sub(rf"\b{_INTEGER}\b", "?", words) if self._gave_integers else words
-        self._answers += [Answer(not last.value, f"{type(error).__name__}: {words}"), *last.after]
+        self._answers += [replace(last, value=not last.value, error=f"{type(error).__name__}: {words}"), *last.after]
         if last.value is False:  # True is known to lead to the end
             self.succeeded()
         return True
@@ -116,10 +139,30 @@ class Guards:
             return False
         unknown = [i for i, answer in enumerate(self._answers) if not answer.error]
         if unknown:
-            last = unknown[-1]
-            after = tuple(self._answers[last + 1 :])
-            self._answers[last:] = [Answer(False if self._answers[last].value else None, after=after)]
+            last = self._answers[unknown[-1]]
+            after = self._answers[unknown[-1] + 1 :]
+            del self._answers[unknown[-1] :]
+            if last.value is False and last.of_finite is not None:
+                self._mended(last, after)
+            else:
+                self._answers.append(replace(last, value=False if last.value else None, after=tuple(after)))
         return not unknown
+
+    def _mended(self, last: Answer, after: list[Answer]) -> None:
+        """Both values of an answer lead to the end: take that for finite numbers, here and whenever this line asks.
+
+        Args:
+            after: the answers to the questions after it, where it is False.
+        """
+        self._mend.add(last.line)
+        for i, answer in enumerate(self._answers):
+            if answer.line == last.line and not answer.error and answer.of_finite is not None:
+                self._answers[i] = replace(answer, value=answer.of_finite, error=_NOT_FINITE)
+                if not answer.of_finite:  # it was True: others are asked after it
+                    del self._answers[i + 1 :]
+                    return
+        self._answers.append(replace(last, value=last.of_finite, error=_NOT_FINITE))
+        self._answers += last.after if last.of_finite else after
 
 
 def is_integer(dtype: torch.dtype) -> bool:

@@ -19,6 +19,7 @@ from bridge.primitive import bprops
 from bridge.primitive.graph_calls import Call, Item, PlannedBprop
 from bridge.primitive.kernel import Kernel
 from bridge.programs import sizes
+from bridge.programs.passing import of_part
 from bridge.programs.plan import Plan, ProgramFile
 from bridge.programs.refusals import no_gradient
 
@@ -121,10 +122,10 @@ class Differentiate(_InGraph):
         gradients: dict[int, Any] = {position: Call(ops.zeros_like, [tensor]) for position, tensor in tensors.items()}
         given: dict[str, Any] = {"input": tensors, "output": out, "cotangent": dout}
         calls: list[Call] = []
-        for program, sources in zip(plan.backward, plan.sources, strict=True):
+        for part, (program, sources) in enumerate(zip(plan.backward, plan.sources, strict=True)):
             kernel = ProgramKernel(f"{self.name}::backward", program, self.device, FirstOrderOnly(self.name))
             calls.append(program_call(kernel, program, [given[kind][position] for kind, position in sources]))
-            given["first part"] = [Item(calls[0], position) for position in range(len(plan.backward[0].results))]
+            given[of_part(part)] = [Item(calls[part], position) for position in range(len(program.results))]
         for position, gradient in enumerate(plan.gradients):
             if gradient is not None:
                 part, at = gradient

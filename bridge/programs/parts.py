@@ -11,6 +11,7 @@ from bridge.programs.calls import Call
 from bridge.programs.capture import Captured
 from bridge.programs.listing import Listing, Output, live, taken
 from bridge.programs.memory import storage_of
+from bridge.programs.views import is_view, with_views
 
 # A shorter backward is a layer's, whose argument mostly has a gradient that is asked for. A second primitive would take
 # more time than it saves.
@@ -29,9 +30,9 @@ def parts(captured: Captured) -> tuple[list[Call], list[Call]]:
     calls = _convolutions_apart(captured, of_parameters, of_arguments)
     first = _live(captured, calls, of_parameters)
     rest = _without(_live(captured, calls, [*of_parameters, *of_arguments]), first)
-    if all(_is_view(captured, call) for call in rest):
+    if all(is_view(captured.tape, call) for call in rest):
         return whole
-    rest = _with_views(captured, first, rest)
+    rest = with_views(captured.tape, first, rest)
     return (first, rest) if _may_run_later(captured, first, rest) else whole
 
 
@@ -60,24 +61,6 @@ def _convolutions_apart(captured: Captured, of_parameters: list[int], of_argumen
         else:
             found.append(call)
     return found
-
-
-def _is_view(captured: Captured, call: Call) -> bool:
-    def memory(numbers: Iterable[int | None]) -> set[int]:
-        return {storage_of(captured.tape.tensors[number]) for number in numbers if number is not None}
-
-    return not call.written and memory(call.results) <= memory(call.operands)
-
-
-def _with_views(captured: Captured, first: list[Call], rest: list[Call]) -> list[Call]:
-    """The second part, with the views of the first that it takes: these cost nothing, and no memory passes."""
-    needed = {number for call in rest for number in call.operands}
-    views: list[Call] = []
-    for call in reversed(first):
-        if _is_view(captured, call) and not needed.isdisjoint(call.results):
-            views.insert(0, call)
-            needed.update(call.operands)
-    return views + rest
 
 
 def _may_run_later(captured: Captured, first: list[Call], rest: list[Call]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -21,11 +21,17 @@ from bridge.programs.views import view
 
 @dataclass(frozen=True)
 class Source:
-    """Where backward takes a tensor from: forward's inputs or outputs, or the gradients of these. The second part of
-    backward takes from the first too."""
+    """Where a program of backward takes a tensor from: forward's inputs or outputs, the gradients of these, or the
+    outputs of an earlier program of backward."""
 
-    kind: Literal["input", "output", "cotangent", "first part"]
+    kind: str
+    """"input", "output", "cotangent", or what `of_part` gives."""
     position: int
+
+
+def of_part(number: int) -> str:
+    """The kind of a source that is an output of backward's program with this number."""
+    return f"part {number}"
 
 
 def memory_like(tensor: torch.Tensor) -> Output:

@@ -53,8 +53,7 @@ class Plan:
         forward: gives the function's results, and then what backward needs.
         results: how many results the function has.
         tree: the form of what the function returns (bridge/programs/result_tree.py).
-        backward, sources, gradients: see Pair. A source is "input", "output" or "cotangent" of forward, or "first
-            part" of backward, and its position.
+        backward, sources, gradients: see Pair and Source.
         written: the positions of the inputs that forward writes to.
         no_gradient: why there is no backward although a gradient may be asked for, in PyTorch's words.
     """

@@ -13,7 +13,8 @@ from bridge.programs.capture import Captured
 from bridge.programs.listing import Listing, Output, constants, is_once, live, new_register, taken, used
 from bridge.programs.memory import storage_of
 from bridge.programs.parts import parts
-from bridge.programs.passing import Passing, Source, memory_like
+from bridge.programs.passing import Passing, Source, memory_like, of_part
+from bridge.programs.segments import segments
 from bridge.programs.views import lay_out_constants, pass_unmarked
 
 # Below autograd these give their argument back.
@@ -36,8 +37,9 @@ class Pair:
 
     Attributes:
         results: how many of forward's outputs are the function's; the others are for backward.
-        backward: its gradient's programs: none if nothing has a gradient, one, or two. The second gives gradients of
-            arguments only, and need not run where nobody asks for them.
+        backward: its gradient's programs; none if nothing has a gradient. They are several for the memory that they
+            need (segments.py). The last may give gradients of arguments only, and need not run where nobody asks for
+            them (parts.py).
         sources: what each of these takes.
         gradients: for each input the program and its output that is its gradient; None if it is zero.
         written: the positions of the inputs that forward writes to.
@@ -124,43 +126,56 @@ def _backward(
 ) -> tuple[list[Listing], list[list[Source]], list[tuple[int, int] | None]]:
     """The gradient's programs, what they take, and which of their outputs is which gradient. Appends what they need to
     forward's outputs."""
-    first, rest = parts(captured) if is_of_one_size else (captured.backward, [])
-    later = {number for call in rest for number in call.results}
-    later -= {number for call in first for number in call.results}
+    needed, rest = parts(captured) if is_of_one_size else (captured.backward, [])
+    calls = [*(segments(captured, needed) if is_of_one_size else [needed]), *([rest] if rest else [])]
+    made = _part_of(calls)
     gradients: list[tuple[int, int] | None] = []
-    outputs: tuple[list[Output], list[Output]] = [], []
+    outputs: list[list[Output]] = [[] for _ in calls]
     for number in captured.gradients:
-        part = int(number in later)
+        part = made.get(number, 0)
         gradients.append(None if number is None else (part, len(outputs[part])))
         outputs[part].extend([] if number is None else _plain(captured, [number]))
-    programs = [
-        Listing(captured.tape, [], calls, own) for calls, own in zip((first, rest), outputs, strict=True) if own
-    ]
+    if not any(outputs):
+        return [], [], gradients
+    programs = [Listing(captured.tape, [], *one) for one in zip(calls, outputs, strict=True)]
     given = [
         Given(Source("cotangent", i), forward.outputs[i], [number])
         for i, number in enumerate(captured.cotangents)
         if number is not None
     ]
-    if len(programs) == 2:
-        given += _between(*programs)
+    given += _between(programs)
     sources = [_complete(program, passing.again(), given, forward.outputs[0], captured.written) for program in programs]
     return programs, sources, gradients
 
 
-def _between(first: Listing, rest: Listing) -> list[Given]:
-    """What the second part of backward takes of the first, which is made to give it."""
-    made = {number for call in first.calls for number in call.results}
-    own = {number for call in rest.calls for number in call.results}
+def _part_of(calls: Sequence[Sequence[Call]]) -> dict[int | None, int]:
+    """For each register the first of these that makes it."""
+    found: dict[int | None, int] = {}
+    for part, own in enumerate(calls):
+        for call in own:
+            for number in call.results:
+                found.setdefault(number, part)
+    return found
+
+
+def _between(programs: Sequence[Listing]) -> list[Given]:
+    """What the programs of backward take of earlier ones, which are made to give it."""
+    made = _part_of([program.calls for program in programs])
     found: dict[Any, Given] = {}
-    for number in used(rest):
-        if number in made and number not in own:
-            tensor = first.tape.tensors[number]
-            key = storage_of(tensor), tensor.dtype
+    for later, program in enumerate(programs):
+        own = {number for call in program.calls for number in call.results}
+        for number in used(program):
+            part = made.get(number, later)
+            if part == later or number in own:
+                continue
+            tensor = program.tape.tensors[number]
+            key = part, storage_of(tensor), tensor.dtype
             if key not in found:
                 output = memory_like(tensor)
-                found[key] = Given(Source("first part", len(first.outputs)), output, output.registers)
-                first.outputs.append(output)
-            found[key].registers.append(number)
+                found[key] = Given(Source(of_part(part), len(programs[part].outputs)), output, output.registers)
+                programs[part].outputs.append(output)
+            if number not in found[key].registers:
+                found[key].registers.append(number)
     return list(found.values())
 
 

@@ -30,6 +30,7 @@ from bridge.programs.assigned_data import AssignedData
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, in_line, no_modes, registers, results_of
 from bridge.programs.data_sizes import DataSizes, Place, Sizes, UnknownSize, is_put, put
 from bridge.programs.draws import Draws, draws_nothing
+from bridge.programs.finiteness import answer_of_finite
 from bridge.programs.guards import EQUAL, Answer, Guards, checks, is_equal, is_integer, is_question
 from bridge.programs.kept_elsewhere import KeptElsewhere, is_own
 from bridge.programs.memory import layout, storage_of
@@ -388,7 +389,7 @@ class Tape(TorchDispatchMode):
         if known is None and is_question(func, args[0]):
             if func is EQUAL and args[0].shape != args[1].shape:
                 return False
-            answer = self.guards.answer()
+            answer = self.guards.answer(lambda: self._of_finite(func, operands[0]))
             if answer.value is not None:
                 return self._checked(answer, self._equal(*operands) if func is EQUAL else operands[0])
         if known is None:
@@ -411,6 +412,9 @@ class Tape(TorchDispatchMode):
             return self.tensors[number]
 
         return tree_map_only(torch.Tensor, made, results)
+
+    def _of_finite(self, func: Any, register: int) -> bool | None:
+        return None if func is EQUAL else answer_of_finite(register, self.calls, self.tensors)
 
     def _is_size(self, tensor: torch.Tensor) -> bool:
         """Whether a number that Python asks for may be a size. On the way to an error it is not."""

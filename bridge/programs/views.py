@@ -1,7 +1,9 @@
-"""Tensors that a program makes again as views of memory: constants that are not the whole of their memory, and what is
-conjugate or negative by a mark of the tensor, which memory does not have."""
+"""Tensors that a program makes again as views of memory: constants that are not the whole of their memory, what is
+conjugate or negative by a mark of the tensor, which memory does not have, and views that another program has made."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -19,6 +21,26 @@ def view(tape: Tape, source: int, number: int) -> Call:
     tensor = tape.tensors[number]
     layout = [list(tensor.shape), list(tensor.stride()), tensor.storage_offset()]
     return Call(torch.ops.aten.as_strided.default, [Register(source), *layout], [number])
+
+
+def is_view(tape: Tape, call: Call) -> bool:
+    """Whether a call gives nothing but memory that it takes."""
+
+    def memory(numbers: Iterable[int | None]) -> set[int]:
+        return {storage_of(tape.tensors[number]) for number in numbers if number is not None}
+
+    return not call.written and memory(call.results) <= memory(call.operands)
+
+
+def with_views(tape: Tape, before: Sequence[Call], calls: Sequence[Call]) -> list[Call]:
+    """Calls of another program, with the views that it takes of those before: they cost nothing, no memory passes."""
+    needed = {number for call in calls for number in call.operands}
+    views: list[Call] = []
+    for call in reversed(before):
+        if is_view(tape, call) and not needed.isdisjoint(call.results):
+            views.insert(0, call)
+            needed.update(call.operands)
+    return [*views, *calls]
 
 
 def pass_unmarked(number: int, forward: Listing, backward: Listing) -> None:

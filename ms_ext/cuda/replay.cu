@@ -8,9 +8,13 @@
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/ScopeExit.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cuda/replay.h"
 #include "programs/program.h"
@@ -24,8 +28,12 @@ namespace allocator = c10::cuda::CUDACachingAllocator;
 // A launch of fewer calls costs no more than that of a CUDA graph.
 constexpr size_t kFewestCalls = 8;
 
-// How often a kernel is recorded at most, because addresses have changed.
-constexpr int kMostRecordings = 4;
+// How many recordings a kernel has at most, each for other addresses.
+constexpr size_t kMostRecordings = 8;
+
+// If more would be needed, they are made anew, with a stand-in for what was at more addresses than this: first for what
+// is anywhere, then for all that moves.
+constexpr size_t kMostAddresses[] = {4, 1};
 
 // Counts what PyTorch says of calls that wait for the GPU.
 class Waits final : public c10::WarningHandler {
@@ -47,6 +55,26 @@ bool is_recordable(const Program &program, size_t results, Call &c) {
   const bool stayed = program.run(results, c);
   return stayed && waits.count == program.reads_in_calls();
 }
+
+// Copies of tensors on one GPU.
+class Copies {
+ public:
+  void add(const at::Tensor &to, const at::Tensor &from) {
+    auto &[all_to, all_from] = by_dtype_[to.scalar_type()];
+    all_to.push_back(to);
+    all_from.push_back(from);
+  }
+
+  void make() const {
+    for (const auto &[dtype, lists] : by_dtype_) {
+      at::_foreach_copy_(lists.first, lists.second, /*non_blocking=*/true);
+    }
+  }
+
+ private:
+  // PyTorch has one launch for many tensors of one dtype, and one for each of several dtypes.
+  std::map<c10::ScalarType, std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>> by_dtype_;
+};
 
 // Where the programs of one stream are recorded. They run one after another, so they share memory.
 class Recorder {
@@ -98,110 +126,120 @@ Replay::Replay() = default;
 
 Replay::~Replay() {
   int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) static_cast<void>(recording_.release());  // CUDA has ended before
+  if (cudaGetDevice(&device) == cudaSuccess) return;
+  for (const auto &recording : recordings_) static_cast<void>(recording->graph.release());  // CUDA has ended before
 }
 
 // When other results are wanted than in the last launch.
 void Replay::begin_anew(size_t results) {
   results_ = results;
-  kind_ = kUnknown;
-  recording_.reset();
-  addresses_.clear();
+  kind_ = kNew;
+  recordings_.clear();
+  forgotten_ = 0;
+  has_stand_in_.clear();
 }
 
-void Replay::look_at_addresses(const Call &c) {
-  addresses_.resize(c.inputs().size() + results_);
-  changes_.resize(addresses_.size());
-  for (size_t i = 0; i < addresses_.size(); ++i) {
-    const void *address = c.at(i).const_data_ptr();
-    if (std::exchange(addresses_[i], address) != address) ++changes_[i];
+// Without those of outputs that nobody wants.
+Replay::Addresses Replay::addresses_of(const Call &c) const {
+  Addresses addresses;
+  for (size_t i = 0; i < c.inputs().size() + results_; ++i) addresses.push_back(c.at(i).const_data_ptr());
+  return addresses;
+}
+
+bool Replay::Recording::is_of(const Addresses &others) const {
+  return std::equal(addresses.begin(), addresses.end(), others.begin(), others.end(),
+                    [](const void *own, const void *other) { return own == nullptr || own == other; });
+}
+
+void Replay::Recording::launch(Call &c) const {
+  Copies to_recording, from_recording;
+  for (const StandIn &stand_in : stand_ins) {
+    const at::Tensor &own = c.at(stand_in.position);
+    if (stand_in.position < c.inputs().size()) {
+      to_recording.add(stand_in.tensor, own);
+    } else {
+      from_recording.add(own, stand_in.tensor);
+    }
   }
+  to_recording.make();
+  graph->replay();
+  from_recording.make();
 }
 
-// Whether the recording is of these addresses.
-bool Replay::is_at_hand() const {
-  if (recording_ == nullptr) return false;
-  for (size_t i = 0; i < addresses_.size(); ++i) {
-    if (recorded_[i] != nullptr && recorded_[i] != addresses_[i]) return false;
+// There would be too many. The next ones have more stand-ins.
+void Replay::forget_recordings() {
+  if (forgotten_ == std::size(kMostAddresses)) {
+    kind_ = kNotRecordable;
+  } else {
+    const size_t most = kMostAddresses[forgotten_++];
+    for (size_t i = 0; i < has_stand_in_.size(); ++i) {
+      std::set<const void *> met;
+      for (const auto &recording : recordings_) met.insert(recording->addresses[i]);
+      has_stand_in_[i] = has_stand_in_[i] || met.size() > most;
+    }
   }
-  return true;
+  recordings_.clear();
 }
 
-// Whether a tensor is recorded elsewhere and copied: the more recordings were in vain, the more are.
-bool Replay::has_stand_in(const Program &program, const Call &c, size_t i) const {
-  if (program.writes_to(i)) return false;
-  const bool is_output = i >= c.inputs().size();
-  return changes_[i] > (recordings_ == 1 ? 2 : 1) || (is_output && recordings_ > 2);
-}
-
-void Replay::record(const Program &program, Call &c) {
-  if (++recordings_ == 1) allocator::emptyCache();  // of what launches call by call took
-  recording_.reset();
-  recorded_ = addresses_;
-  stand_ins_.clear();
-  for (size_t i = 0; i < addresses_.size(); ++i) {
-    if (!has_stand_in(program, c, i)) continue;
-    recorded_[i] = nullptr;
-    stand_ins_.push_back({i, at::empty_like(c.at(i))});
+// Null if PyTorch refuses.
+std::unique_ptr<Replay::Recording> Replay::record(const Program &program, const Addresses &addresses, Call &c) const {
+  auto recording = std::make_unique<Recording>();
+  recording->graph = std::make_unique<CUDAGraph>();
+  recording->addresses = addresses;
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    if (!has_stand_in_[i] || program.writes_to(i)) continue;
+    recording->addresses[i] = nullptr;
+    recording->stand_ins.push_back({i, at::empty_like(c.at(i))});
   }
   const auto exchange = [&] {
-    for (StandIn &stand_in : stand_ins_) std::swap(c.at(stand_in.position), stand_in.tensor);
+    for (StandIn &stand_in : recording->stand_ins) std::swap(c.at(stand_in.position), stand_in.tensor);
   };
   const Recorder &recorder = recorder_of(c10::cuda::getCurrentCUDAStream());
   const c10::cuda::CUDAStreamGuard guard(recorder.stream());
   exchange();
   const auto restore = c10::make_scope_exit(exchange);
-  auto graph = std::make_unique<CUDAGraph>();
   try {
-    recorder.begin(*graph);
+    recorder.begin(*recording->graph);
     program.run(results_, c, /*is_recorded=*/true);
-    graph->capture_end();
-    recording_ = std::move(graph);
+    recording->graph->capture_end();
+    return recording;
   } catch (const c10::Error &) {
-    kind_ = kNotRecordable;
-    recorder.abandon(*graph);
+    recorder.abandon(*recording->graph);
+    return nullptr;
   }
 }
 
-void Replay::replay(Call &c) const {
-  std::vector<at::Tensor> inputs, for_inputs, outputs, for_outputs;
-  for (const StandIn &stand_in : stand_ins_) {
-    const bool is_input = stand_in.position < c.inputs().size();
-    (is_input ? inputs : outputs).push_back(c.at(stand_in.position));
-    (is_input ? for_inputs : for_outputs).push_back(stand_in.tensor);
+// The one for the addresses of this launch, made if there is none. Null if it cannot be made.
+const Replay::Recording *Replay::recording_of(const Program &program, Call &c) {
+  const Addresses addresses = addresses_of(c);
+  const auto known = std::find_if(recordings_.begin(), recordings_.end(),
+                                  [&](const auto &recording) { return recording->is_of(addresses); });
+  if (known != recordings_.end()) return known->get();
+  if (recordings_.size() == kMostRecordings) forget_recordings();
+  if (kind_ == kNotRecordable) return nullptr;
+  if (has_stand_in_.empty()) {
+    allocator::emptyCache();  // of what launches call by call took
+    has_stand_in_.resize(addresses.size());
   }
-  if (!inputs.empty()) at::_foreach_copy_(for_inputs, inputs, /*non_blocking=*/true);
-  recording_->replay();
-  if (!outputs.empty()) at::_foreach_copy_(outputs, for_outputs, /*non_blocking=*/true);
+  auto made = record(program, addresses, c);
+  if (made != nullptr) return recordings_.emplace_back(std::move(made)).get();
+  kind_ = kNotRecordable;
+  recordings_.clear();
+  return nullptr;
 }
 
 void Replay::run(const Program &program, size_t results, Call &c) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (results != results_) begin_anew(results);
   if (kind_ == kNotRecordable || program.calls() < kFewestCalls || !program.is_pytorchs()) {
     program.run(results, c);
-    return;
-  }
-  if (results != results_) begin_anew(results);
-  const bool is_first = addresses_.empty();
-  look_at_addresses(c);
-  if (is_first) {  // PyTorch prepares what it keeps, and waits for that
+  } else if (kind_ == kNew) {  // PyTorch prepares what it keeps, and waits for that
     program.run(results, c);
-    return;
-  }
-  if (kind_ == kUnknown) {
+    kind_ = kUnknown;
+  } else if (kind_ == kUnknown) {
     kind_ = is_recordable(program, results, c) ? kRecordable : kNotRecordable;
-    return;
-  }
-  if (!is_at_hand()) {
-    if (recordings_ == kMostRecordings) {
-      kind_ = kNotRecordable;
-      recording_.reset();
-    } else {
-      record(program, c);
-    }
-  }
-  if (recording_ != nullptr) {
-    replay(c);
+  } else if (const Recording *recording = recording_of(program, c); recording != nullptr) {
+    recording->launch(c);
   } else {
     program.run(results, c);
   }

@@ -1,0 +1,26 @@
+"""Numbers of tensors in strings, as `self.experts[f"expert_{index}"]` has them."""
+
+from __future__ import annotations
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from bridge.programs.calls import Refusal
+from bridge.programs.replaced import Replacement
+
+_OWN = torch.Tensor.__format__
+
+
+def _format(tensor: torch.Tensor, specification: str) -> str:
+    """PyTorch's puts in the number of a tensor of its own class only. Of others the text says what they are."""
+    if not isinstance(tensor, FakeTensor) or tensor.dim() > 0:
+        return _OWN(tensor, specification)
+    try:
+        return format(tensor.item(), specification)
+    except Refusal:
+        if tensor.is_floating_point() or tensor.is_complex():  # it is printed, and nothing follows from it
+            return "?"
+        raise
+
+
+FORMAT = Replacement(torch.Tensor, "__format__", _format)
