@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from bridge import optim
+from bridge import aten, optim
 from bridge.optim.launched import Launched
 from bridge.optim.recording import Recording
 from bridge.optim.repeated_step import RepeatedStep
@@ -380,6 +380,34 @@ def test_hooks_and_errors_of_a_step_that_is_repeated_without_python(monkeypatch:
     with pytest.raises(RuntimeError, match="division by zero"):
         pair.run(ms.Tensor(1.0, ms.float32))
         pair.own[0].asnumpy()
+
+
+def test_a_step_whose_gradients_lie_elsewhere_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    launches, launch = [], Launched.launch
+
+    def counted(launched: Launched, addresses: tuple[int, ...]) -> Any:
+        launches.append(addresses)
+        return launch(launched, addresses)
+
+    monkeypatch.setattr(Launched, "launch", counted)
+    base = np.asarray(data(3, 4))
+    theirs = torch.nn.Parameter(on_device(np.ones_like(base)))
+    own = ms.Parameter(ms.Tensor(np.ones_like(base)), name="p")
+    expected, optimizer = torch.optim.AdamW([theirs]), optim.AdamW([own])
+
+    @ms.jit
+    def step(gradient):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return optimizer((gradient,))
+
+    given = [aten.clone(ms.Tensor(base * (i + 1))) for i in range(3)]
+    for i in range(24):
+        if i == 16:
+            launches.clear()
+        theirs.grad = on_device(base * (i % 3 + 1))
+        expected.step()
+        step(given[i % 3])
+    assert np.array_equal(own.asnumpy(), theirs.detach().cpu().numpy())
+    assert not launches
 
 
 SWEPT = [

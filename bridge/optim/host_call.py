@@ -93,5 +93,6 @@ def _call(number: int, addresses: tuple[int, ...]) -> None:
     callee = _callees.get(number)
     if callee is None:
         raise RuntimeError("the object that the graph calls is gone")
-    library().ms_ext_repeat_host_call(number, None)
-    library().ms_ext_repeat_host_call(number, callee.launch(addresses))
+    again = callee.launch(addresses)
+    if again is not None:
+        library().ms_ext_repeat_host_call(number, again)

@@ -14,9 +14,11 @@ from bridge.primitive import direct
 from bridge.primitive.tensors import float_at, is_on_gpu, view_at
 from bridge.programs.sharing import Sharing
 
+_ORDERS = 8  # of addresses, by turns: MindSpore's memory may come back in several
+
 
 class Launched:
-    """What the kernel of a step calls. Once a launch does what the last one did, C++ repeats it without Python.
+    """What the kernel of a step calls. Once a launch does what an earlier one did, C++ repeats it without Python.
 
     Args:
         repeated: takes the steps.
@@ -45,7 +47,7 @@ class Launched:
         self.specs: list[Any] = []
         self._addresses: tuple[int, ...] = ()
         self._views: list[torch.Tensor] = []
-        self._before: Any = None  # of the last launch: what the next one has to have too, to be repeated
+        self._met: list[Any] = []  # of the last launches: what another one has to have too, to be repeated
 
     def launch(self, addresses: tuple[int, ...]) -> dict[str, Any] | None:
         """Take a step with the gradients, rates and parameters at these addresses (see Callee)."""
@@ -65,14 +67,15 @@ class Launched:
         return None if elsewhere else self._again(trained, gradients)
 
     def _again(self, trained: Sequence[bool], gradients: Sequence[torch.Tensor | None]) -> dict[str, Any] | None:
-        """What C++ needs to take this step again, if it is known and the last two launches were alike. With schedules
+        """What C++ needs to take this step again, if it is known and a launch before was like this one. With schedules
         none is."""
         written, held = self.repeated.written(), self.rates.held()
         place = direct.address(held) if held is not None else 0
         if written is None or held is None or is_on_gpu(place):
             return None
-        before, self._before = self._before, (self._addresses, place, float_at(place))
-        if before != self._before:
+        own = self._addresses, place, float_at(place)
+        if own not in self._met:
+            self._met = [*self._met[1 - _ORDERS :], own]
             return None
         return {
             "addresses": self._addresses,

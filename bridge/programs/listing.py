@@ -46,13 +46,18 @@ def new_register(tape: Tape, like: torch.Tensor) -> int:
     return len(tape.tensors) - 1
 
 
+def draws(call: Call) -> bool:
+    """Whether a call draws random numbers. The gradient of attention has PyTorch's tag for it too, and takes what
+    forward drew."""
+    return torch.Tag.nondeterministic_seeded in call.op.tags and "backward" not in call.op.name()
+
+
 def live(listing: Listing) -> list[Call]:
     """The calls whose results are used, that write, that draw, or that check."""
     needed = {number for output in listing.outputs for number in output.registers}
     found = []
     for call in reversed(listing.calls):
-        draws = torch.Tag.nondeterministic_seeded in call.op.tags
-        if call.written or draws or call.op in CHECKS or not needed.isdisjoint(call.results):
+        if call.written or draws(call) or call.op in CHECKS or not needed.isdisjoint(call.results):
             found.append(call)
             needed.update(call.operands)
     return found[::-1]
@@ -73,9 +78,7 @@ def taken(listing: Listing) -> list[int]:
 def is_once(listing: Listing) -> bool:
     """Whether a program draws, or writes to what it has not made: it runs once, and in order."""
     own = {number for call in listing.calls for number in call.results} - set(listing.inputs)
-    return any(
-        torch.Tag.nondeterministic_seeded in call.op.tags or not own.issuperset(call.written) for call in listing.calls
-    )
+    return any(draws(call) or not own.issuperset(call.written) for call in listing.calls)
 
 
 def constants(listing: Listing) -> dict[int, torch.Tensor]:

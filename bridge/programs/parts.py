@@ -9,7 +9,7 @@ import torch
 
 from bridge.programs.calls import Call
 from bridge.programs.capture import Captured
-from bridge.programs.listing import Listing, Output, live, taken
+from bridge.programs.listing import Listing, Output, draws, live, taken
 from bridge.programs.memory import storage_of
 from bridge.programs.views import is_view, with_views
 
@@ -67,7 +67,7 @@ def _may_run_later(captured: Captured, first: list[Call], rest: list[Call]) -> b
     """Whether nothing that the second part takes is written to, all of it is memory that can be passed, and no call
     draws."""
     tensors = captured.tape.tensors
-    if any(torch.Tag.nondeterministic_seeded in call.op.tags for call in rest):
+    if any(map(draws, rest)):
         return False
     outside = {storage_of(tensors[number]) for number in taken(Listing(captured.tape, [], rest, []))}
     written = {storage_of(tensors[number]) for call in [*first, *rest] for number in call.written}

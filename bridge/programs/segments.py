@@ -16,7 +16,7 @@ import torch
 
 from bridge.programs.calls import Call
 from bridge.programs.capture import Captured
-from bridge.programs.listing import Listing, Output, live
+from bridge.programs.listing import Listing, Output, draws, live
 from bridge.programs.memory import storage_of
 from bridge.programs.views import with_views
 
@@ -51,7 +51,7 @@ def segments(captured: Captured, calls: list[Call]) -> list[list[Call]]:
         return [calls]
     wanted = {number for call in calls for number in call.results}.intersection(captured.gradients)
     calls = live(Listing(tape, [], calls, [Output([n], captured.spec(n)) for n in wanted if n is not None]))
-    if any(torch.Tag.nondeterministic_seeded in call.op.tags for call in calls):
+    if any(map(draws, calls)):
         return [calls]
     memories = _memories(captured, calls)
     cuts = _cuts(captured, calls, memories, device)

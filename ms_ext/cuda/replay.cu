@@ -184,27 +184,28 @@ void Replay::forget_recordings() {
 // Null if PyTorch refuses.
 std::unique_ptr<Replay::Recording> Replay::record(const Program &program, const Addresses &addresses, Call &c) const {
   auto recording = std::make_unique<Recording>();
-  recording->graph = std::make_unique<CUDAGraph>();
-  recording->addresses = addresses;
+  Recording &made = *recording;
+  made.graph = std::make_unique<CUDAGraph>();
+  made.addresses = addresses;
   for (size_t i = 0; i < addresses.size(); ++i) {
     if (!has_stand_in_[i] || program.writes_to(i)) continue;
-    recording->addresses[i] = nullptr;
-    recording->stand_ins.push_back({i, at::empty_like(c.at(i))});
+    made.addresses[i] = nullptr;
+    made.stand_ins.push_back({i, at::empty_like(c.at(i))});
   }
-  const auto exchange = [&] {
-    for (StandIn &stand_in : recording->stand_ins) std::swap(c.at(stand_in.position), stand_in.tensor);
+  const auto exchange = [&c, &made] {
+    for (StandIn &stand_in : made.stand_ins) std::swap(c.at(stand_in.position), stand_in.tensor);
   };
   const Recorder &recorder = recorder_of(c10::cuda::getCurrentCUDAStream());
   const c10::cuda::CUDAStreamGuard guard(recorder.stream());
   exchange();
   const auto restore = c10::make_scope_exit(exchange);
   try {
-    recorder.begin(*recording->graph);
+    recorder.begin(*made.graph);
     program.run(results_, c, /*is_recorded=*/true);
-    recording->graph->capture_end();
+    made.graph->capture_end();
     return recording;
   } catch (const c10::Error &) {
-    recorder.abandon(*recording->graph);
+    recorder.abandon(*made.graph);
     return nullptr;
   }
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "programs/python/repeated_launch.h"
 
@@ -14,7 +15,11 @@ namespace {
 
 namespace py = pybind11;
 
-using Repeated = std::unordered_map<int64_t, std::shared_ptr<const ms_ext::RepeatedLaunch>>;
+// Of one call, those for several orders of addresses: the last ones that Python has asked for.
+using Launches = std::vector<std::shared_ptr<const ms_ext::RepeatedLaunch>>;
+using Repeated = std::unordered_map<int64_t, Launches>;
+
+constexpr size_t kMostLaunches = 8;
 
 // Never freed, since a graph may run while the process ends.
 Repeated &repeated() {
@@ -30,8 +35,10 @@ py::object &host_function() {
 void call(int64_t number, void *const *addresses, size_t count) {
   const auto known = repeated().find(number);
   if (known != repeated().end()) {
-    const auto launch = known->second;  // which another thread may take out meanwhile
-    if (launch->run(addresses, count)) return;
+    const Launches launches = known->second;  // others may come meanwhile, on another thread
+    for (const auto &launch : launches) {
+      if (launch->run(addresses, count)) return;
+    }
   }
   py::tuple given(count);
   for (size_t i = 0; i < count; ++i) given[i] = reinterpret_cast<uintptr_t>(addresses[i]);
@@ -72,7 +79,9 @@ bool ms_ext_repeat_host_call(int64_t number, PyObject *again) {
     if (again == Py_None) {
       repeated().erase(number);
     } else {
-      repeated()[number] = std::make_shared<const ms_ext::RepeatedLaunch>(py::reinterpret_borrow<py::dict>(again));
+      Launches &launches = repeated()[number];
+      if (launches.size() == kMostLaunches) launches.erase(launches.begin());
+      launches.push_back(std::make_shared<const ms_ext::RepeatedLaunch>(py::reinterpret_borrow<py::dict>(again)));
     }
     return true;
   } catch (...) {
