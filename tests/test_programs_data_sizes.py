@@ -241,6 +241,26 @@ class Capped(nn.Module):
         return x * len(marked[marked])
 
 
+class OfSomeSizes(nn.Module):
+    """With other sizes than the data's it seems to be on the way to an error."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if (x > 0).any():
+            rows = x[x > 0]
+            return x * rows.view(3, -1).sum() * rows[:7].view(7)
+        return x
+
+
+class OfASum(nn.Module):
+    """Only together its sizes fit."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        positive = int((x[:, 0] > 0).sum())
+        sizes = [positive, int((x[:, 0] <= 0).sum())]
+        first, _ = x.split(sizes)
+        return x * len(first)
+
+
 @pytest.mark.parametrize(
     ("module", "words"),
     [
@@ -248,6 +268,8 @@ class Capped(nn.Module):
         (Repeats, ["how many sizes depend on data follows from a size"]),
         (Capped, ["a size that depends on data follows from another one", "return x * len(marked[marked])"]),
         (Negative, ["a number that depends on data is negative", "return x * int(x.long().min() - 1)"]),
+        (OfSomeSizes, ["index.Tensor asks for a shape that depends on data", "rows = x[x > 0]"]),
+        (OfASum, ["split_with_sizes expects", "taken to be others than the data's", "x.split(sizes)"]),
     ],
 )
 def test_refusals(module: Any, words: list[str]) -> None:

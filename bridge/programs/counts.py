@@ -30,6 +30,10 @@ _OTHERS = (
 _REFUSAL = "a size depends on data, and follows from {}, which a graph does not know: PyNative mode does"
 
 
+class NoSize(Refusal):
+    """Where the sizes are others than the data's, none of them is met: the function asks for something else before."""
+
+
 @dataclass
 class Count:
     """The program.
@@ -56,6 +60,7 @@ def count(captured_with: Callable[[Sizes], Captured], known: dict[int, int], nee
         needed: the positions of inputs that it takes in any case.
 
     Raises:
+        NoSize: see there.
         Refusal: there is no such size.
         Exception: what the function raises, whatever the other sizes are taken to be.
     """
@@ -92,6 +97,8 @@ def _count(
         found = of(fixed.__contains__)
     if not found[0].numbers or not _are_equal(found):
         sizes = found[0].run.tape.data_sizes.places
+        if len(sizes) == len(known):
+            raise NoSize
         line = next((place.line for number, place in enumerate(sizes) if number not in known), None)
         raise Refusal(_REFUSAL.format("another one") + in_line(line))
     return found[0]

@@ -25,7 +25,7 @@ from bridge.programs import plan, result_tree, store
 from bridge.programs.attributes import Attributes
 from bridge.programs.calls import Refusal
 from bridge.programs.capture import Spec
-from bridge.programs.counts import CARRIER
+from bridge.programs.counts import CARRIER, NoSize
 from bridge.programs.data_sizes import Sizes, UnknownSize
 from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.kernel import count_kernel, forward_kernel, program_call, program_result
@@ -157,8 +157,8 @@ class GraphProgram:
             try:
                 found = self._found(wanted)
                 break
-            except UnknownSize:
-                counted = self._found(replace(wanted, is_count=True))
+            except UnknownSize as asked:
+                counted = self._counted(wanted, asked)
             kernel = count_kernel(self.name, counted, device)
             call = program_call(kernel, counted.forward, [_read(tensor) for tensor in tensors])
             tensors += [_carrier(Item(call, i)) for i in range(counted.results)]
@@ -171,6 +171,13 @@ class GraphProgram:
         results = [program_result(call, found.forward, i) for i in range(found.results)]
         value = result_tree.expression(found.tree, results)
         return value if result_tree.has_tensors(found.tree) else Call(depend, [value, results[0]])
+
+    def _counted(self, wanted: _Wanted, asked: UnknownSize) -> plan.Plan:
+        """The plan of the program that gives the sizes that are asked for."""
+        try:
+            return self._found(replace(wanted, is_count=True))
+        except NoSize:
+            raise asked from None
 
     def _found(self, wanted: _Wanted) -> plan.Plan:
         """The plan, which is for all sizes where some are unknown."""
