@@ -51,6 +51,7 @@ EXCLUDED = {
     "bash scripts/train_parallel.sh --device GPU --workers 1 2 4": "it needs GPUs",
     "python scripts/foreign_packages.py": "it fetches and compiles packages of others, which takes many minutes",
     "python -m scripts.ported": "it needs packages of others, and takes minutes",
+    "python scripts/families.py timm": "as above",
     "python -m scripts.optimizers --time": "it measures what other work on the machine would spoil",
     "docs/gpu.md: import mindspore as ms": "it needs a GPU",
     'docs/gpu.md: ms.runtime.set_memory(max_size="60GB")  # MindSpore\'s share': "it needs a GPU",
