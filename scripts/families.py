@@ -5,7 +5,7 @@
     python scripts/families.py transformers --heads causal_lm question_answering --names bert gpt2
 
 Nobody chose these networks: the table tells what a user's is likely to do. A network that the package itself cannot
-make small, or call with what this script has, is left out, and counted.
+make small, or call with what this script has, is left out, and the table says why.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import mindspore as ms
 import numpy as np
 import torch
 
-from networks import Network, image, tokens, with_limit
+from networks import Make, Network, image, tokens, with_limit
 from ported.torchvisions import define_torchvisions_operators
 
 LARGEST = 30_000_000  # parameters
@@ -72,13 +72,13 @@ def fitting(module: torch.nn.Module, inputs: Iterable[Given], by_name: bool = Tr
     raise errors[0]
 
 
-def of_images(make: Callable[[], torch.nn.Module]) -> Network:
+def with_images(make: Callable[[], torch.nn.Module]) -> Make:
     def made() -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
         module = make()
         found = fitting(module, ({"x": image(size)} for size in SIZES), by_name=False)
         return module, tuple(found.values()), {}
 
-    return Network("", made)
+    return made
 
 
 def smallest(networks: dict[str, Callable[[], torch.nn.Module]]) -> tuple[str, Callable[[], torch.nn.Module]] | None:
@@ -95,7 +95,7 @@ def of_families(package: str, families: dict[str, dict[str, Callable[[], torch.n
     for family in families.values():
         found = smallest(family)
         if found is not None:
-            yield Network(f"{package} {found[0]}", of_images(found[1]).make)
+            yield Network(f"{package} {found[0]}", with_images(found[1]))
 
 
 def torchvision_networks() -> Iterator[Network]:
@@ -193,13 +193,14 @@ def transformers_networks(heads: Iterable[str]) -> Iterator[Network]:
             yield Network(f"transformers {head} {name}", made)
 
 
-def can_be_made(network: Network) -> bool:
+def why_not(network: Network) -> str:
+    """Why the package cannot make or call it; empty if it can."""
     try:
         torch.manual_seed(0)
         network.make()
-    except Exception:
-        return False
-    return True
+    except Exception as error:
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+    return ""
 
 
 def main() -> int:
@@ -224,7 +225,9 @@ def main() -> int:
         for network in sources[package]():
             if options.names and not any(name in network.name for name in options.names):
                 continue
-            if not can_be_made(network):
+            reason = why_not(network)
+            if reason:
+                print(f"{network.name:60} left out, {reason}", flush=True)
                 left_out += 1
                 continue
             verdict = with_limit(network, options.mode == "graph")

@@ -110,8 +110,29 @@ class Named(nn.Module):
         self.layer, self.scales = nn.Linear(4, 4), {f"scale_{i}": 1.5 * i for i in range(3)}
 
     def forward(self, x: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
-        assert f"{x.mean():.3f}"
         return self.layer(x) * self.scales[f"scale_{which.max()}"]
+
+
+class Prints(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * len(f"{x.mean():.0f}")
+
+
+def test_a_float_of_data_in_a_string_is_refused() -> None:
+    with pytest.raises(RuntimeError, match=r"depends on data.*(?s:.*)x.mean\(\):.0f"):
+        compiled(Prints())(data(3, 4))
+
+
+class Same(nn.Module):
+    """A comparison that holds for NaN alone in no case, and for tensors that are the same."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if (x == x.flip(0)).all() else x
+
+
+def test_comparing_two_tensors_is_no_question_of_finiteness() -> None:
+    with pytest.raises(RuntimeError, match=r"depends on data.*(?s:.*)x.flip"):
+        compiled(Same())(data(3, 4))
 
 
 def test_a_number_of_data_may_stand_in_a_string() -> None:

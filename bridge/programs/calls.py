@@ -46,6 +46,12 @@ class Call:
         return [register.number for register in registers(self.arguments)]
 
 
+def draws(call: Call) -> bool:
+    """Whether a call draws random numbers. The gradient of attention has PyTorch's tag for it too, and takes what
+    forward drew."""
+    return torch.Tag.nondeterministic_seeded in call.op.tags and "backward" not in call.op.name()
+
+
 class _Default:
     """The schema's default value."""
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
-
-from bridge.programs.calls import Call
+from bridge.programs.calls import Call, draws
 from bridge.programs.listing import CHECKS, Listing
 from bridge.programs.memory import storage_of
 
@@ -62,5 +60,5 @@ def _memory(listing: Listing, call: Call) -> _Memory:
         {storage_of(tensors[number]) for number in call.operands},
         {storage_of(tensors[number]) for number in call.written},
         {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in results},
-        call.op.namespace == "aten" and torch.Tag.nondeterministic_seeded not in call.op.tags and call.op not in CHECKS,
+        call.op.namespace == "aten" and not draws(call) and call.op not in CHECKS,
     )

@@ -98,7 +98,7 @@ def _count(
     if not found[0].numbers or not _are_equal(found):
         sizes = found[0].run.tape.data_sizes.places
         if len(sizes) == len(known):
-            raise NoSize
+            raise NoSize(_REFUSAL.format("another one"))
         line = next((place.line for number, place in enumerate(sizes) if number not in known), None)
         raise Refusal(_REFUSAL.format("another one") + in_line(line))
     return found[0]

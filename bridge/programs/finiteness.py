@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
-from bridge.programs.calls import DEFAULT, Call, Register, no_modes, results_of
+from bridge.programs.calls import Call, no_modes
+from bridge.programs.values import make
 
 _aten = torch.ops.aten
 # What PyTorch and its users write such questions with, between the tensor and the bool.
@@ -19,7 +19,7 @@ _OPS = {
     _aten.isposinf.default, _aten.logical_and.default, _aten.logical_not.default, _aten.logical_or.default,
     _aten.mul.Tensor, _aten.ne.Scalar, _aten.ne.Tensor, _aten.sum.default, _aten.view.default,
 }  # fmt: skip
-_FINITE = 0.0, 1.0, -3.5, 1e4
+_FINITE = 0.0, 1.0, None  # None for random ones
 _NOT_FINITE = math.nan, math.inf, -math.inf
 
 
@@ -31,44 +31,29 @@ def answer_of_finite(register: int, calls: Sequence[Call], tensors: Sequence[tor
         calls: those that were made before.
         tensors: those of the registers.
     """
-    made = {number: call for call in calls for number in call.results if number is not None}
-    needed, behind = [register], list[Call]()
-    asked: set[int] = set()
-    while needed:
-        number = needed.pop()
-        call = made.get(number)
-        if call is not None and call.op in _OPS and not call.written:
-            if all(call is not other for other in behind):
-                behind.append(call)
-                needed += call.operands
-        elif tensors[number].dtype.is_floating_point:
-            asked.add(number)
-        else:
-            return None
-    if not asked:
+    needed, behind = {register}, list[Call]()
+    for call in reversed(calls):
+        if call.op in _OPS and not call.written and not needed.isdisjoint(call.results):
+            behind.append(call)
+            needed.update(call.operands)
+    asked = sorted(needed.difference(*(call.results for call in behind)))
+    if not behind or not all(tensors[number].dtype.is_floating_point for number in asked):
         return None
-    order = sorted(behind, key=lambda one: next(i for i, call in enumerate(calls) if call is one))
+    generator = torch.Generator().manual_seed(0)  # PyTorch's own draws for the program
 
-    def answer(number: float) -> bool:
-        known = {one: torch.full(tensors[one].shape, number, dtype=tensors[one].dtype) for one in asked}
-        for call in order:
-            _make(call, known)
+    def answer(filled_with: float | None) -> bool:
+        known = {}
+        for number in asked:
+            like = torch.empty(tensors[number].shape, dtype=tensors[number].dtype)
+            known[number] = like.normal_(generator=generator) if filled_with is None else like.fill_(filled_with)
+        for call in reversed(behind):
+            make(call, known)
         return bool(known[register])
 
-    with no_modes(), torch.no_grad():
-        of_finite = {answer(number) for number in _FINITE}
-        of_others = {answer(number) for number in _NOT_FINITE}
+    try:
+        with no_modes(), torch.no_grad():
+            of_finite = {answer(number) for number in _FINITE}
+            of_others = {answer(number) for number in _NOT_FINITE}
+    except RuntimeError:  # PyTorch has no such kernel on a CPU, as for 8 bits
+        return None
     return of_finite.pop() if len(of_finite) == 1 and not of_others <= of_finite else None
-
-
-def _make(call: Call, known: dict[int, torch.Tensor]) -> None:
-    def real(value: Any) -> Any:
-        return known[value.number] if isinstance(value, Register) else value
-
-    given = [(a, real(v)) for a, v in zip(call.op._schema.arguments, call.arguments, strict=True) if v is not DEFAULT]
-    results = call.op(
-        *(value for a, value in given if not a.kwarg_only), **{a.name: value for a, value in given if a.kwarg_only}
-    )
-    for result, tensor in zip(call.results, results_of(call.op, results), strict=True):
-        if result is not None and tensor is not None:
-            known[result] = tensor

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from bridge.programs.calls import Refusal
 from bridge.programs.replaced import Replacement
 
 _OWN = torch.Tensor.__format__
@@ -13,14 +12,9 @@ _OWN = torch.Tensor.__format__
 
 def _format(tensor: torch.Tensor, specification: str) -> str:
     """PyTorch's puts in the number of a tensor of its own class only. Of others the text says what they are."""
-    if not isinstance(tensor, FakeTensor) or tensor.dim() > 0:
-        return _OWN(tensor, specification)
-    try:
+    if isinstance(tensor, FakeTensor) and tensor.dim() == 0:
         return format(tensor.item(), specification)
-    except Refusal:
-        if tensor.is_floating_point() or tensor.is_complex():  # it is printed, and nothing follows from it
-            return "?"
-        raise
+    return _OWN(tensor, specification)
 
 
 FORMAT = Replacement(torch.Tensor, "__format__", _format)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from bridge.programs.calls import Call
+from bridge.programs.calls import Call, draws
 from bridge.programs.capture import Spec
 from bridge.programs.memory import is_whole, storage_of
 from bridge.programs.tape import Tape
@@ -44,12 +44,6 @@ def new_register(tape: Tape, like: torch.Tensor) -> int:
     """A register that no call has made."""
     tape.tensors.append(like)
     return len(tape.tensors) - 1
-
-
-def draws(call: Call) -> bool:
-    """Whether a call draws random numbers. The gradient of attention has PyTorch's tag for it too, and takes what
-    forward drew."""
-    return torch.Tag.nondeterministic_seeded in call.op.tags and "backward" not in call.op.name()
 
 
 def live(listing: Listing) -> list[Call]:

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import torch
 
-from bridge.programs.calls import Call
+from bridge.programs.calls import Call, draws
 from bridge.programs.capture import Captured
-from bridge.programs.listing import Listing, Output, draws, live, taken
+from bridge.programs.listing import Listing, Output, live, taken
 from bridge.programs.memory import storage_of
 from bridge.programs.views import is_view, with_views
 

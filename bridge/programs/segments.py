@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 import torch
 
-from bridge.programs.calls import Call
+from bridge.programs.calls import Call, draws
 from bridge.programs.capture import Captured
-from bridge.programs.listing import Listing, Output, draws, live
+from bridge.programs.listing import Listing, Output, live
 from bridge.programs.memory import storage_of
 from bridge.programs.views import with_views
 
 DEVICES = {"cuda"}
 SHORTEST = 16  # calls: a kernel of fewer would be launched call by call
-LONGEST = 8  # programs
+MOST = 8  # programs
 ALLOWED = 1.03  # of the memory that PyTorch needs
 SMALLEST = 1 << 24  # bytes of what PyTorch needs, below which nobody looks
 
@@ -60,7 +60,7 @@ def segments(captured: Captured, calls: list[Call]) -> list[list[Call]]:
         return [calls]
     ends = [0]
     while ends[-1] < len(calls):
-        last = len(ends) == LONGEST
+        last = len(ends) == MOST
         ends.append(len(calls) if last else _end(costs, ends[-1], [cut for cut in cuts if cut > ends[-1]]))
     return [with_views(tape, calls[:begin], calls[begin:end]) for begin, end in itertools.pairwise(ends)]
 

@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from bridge.primitive import direct
 from bridge.programs import ctc_loss
 from bridge.programs.assigned_data import AssignedData
-from bridge.programs.calls import DEFAULT, Call, Refusal, Register, in_line, no_modes, registers, results_of
+from bridge.programs.calls import DEFAULT, Call, Refusal, Register, draws, in_line, no_modes, registers, results_of
 from bridge.programs.data_sizes import DataSizes, Place, Sizes, UnknownSize, is_put, put
 from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.finiteness import answer_of_finite
@@ -170,7 +170,7 @@ class Tape(TorchDispatchMode):
         return (
             needed <= made | self.constants.keys() | {*sources}
             and written.isdisjoint(storage_of(self.tensors[number]) for number in needed)
-            and not any(torch.Tag.nondeterministic_seeded in call.op.tags for call in calls)
+            and not any(map(draws, calls))
         )
 
     def _is_own(self, tensor: torch.Tensor) -> bool:
@@ -264,8 +264,7 @@ class Tape(TorchDispatchMode):
             told = self.data_sizes.note(found, self._mask(func, arguments), len(self.calls), self.line())
         call = Call(func, arguments, found, list(_written(func, arguments)))
         self.data_sizes.forget(call.written)
-        draws = torch.Tag.nondeterministic_seeded in func.tags
-        self.calls += self.draws.calls(call, self._device(call)) if draws else [call]
+        self.calls += self.draws.calls(call, self._device(call)) if draws(call) else [call]
         self._check(told)
         return results
 

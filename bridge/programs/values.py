@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from bridge.programs.calls import DEFAULT, Call, Number, Register, no_modes, results_of
+from bridge.programs.calls import DEFAULT, Call, Number, Register, draws, no_modes, results_of
 from bridge.programs.memory import storage_of
 
 
@@ -46,31 +46,38 @@ class Values:
         return needed, calls
 
     def _run(self, call: Call) -> None:
-        draws = torch.Tag.nondeterministic_seeded in call.op.tags
-        if draws or not all(number in self._known for number in call.operands) or _is_symbolic(call.arguments):
+        if draws(call) or not all(number in self._known for number in call.operands) or _is_symbolic(call.arguments):
             for number in call.written:
                 self._forget(number)
-            return
-
-        def real(value: Any) -> Any:
-            if isinstance(value, Register):
-                known = self._known[value.number]
-                return known.item() if isinstance(value, Number) else known
-            return [real(item) for item in value] if isinstance(value, list) else value
-
-        schema = call.op._schema.arguments
-        given = [(a, real(v)) for a, v in zip(schema, call.arguments, strict=True) if v is not DEFAULT]
-        results = call.op(
-            *(value for a, value in given if not a.kwarg_only), **{a.name: v for a, v in given if a.kwarg_only}
-        )
-        for result, tensor in zip(call.results, results_of(call.op, results), strict=True):
-            if result is not None and tensor is not None:
-                self._known[result] = tensor
+        else:
+            make(call, self._known)
 
     def _forget(self, written: int) -> None:
         storage = storage_of(self._tensors[written])
         for number in [n for n in self._known if storage_of(self._tensors[n]) == storage]:
             del self._known[number]
+
+
+def make(call: Call, known: dict[int, torch.Tensor]) -> None:
+    """Make a call on data.
+
+    Args:
+        known: the data of registers, with that of its operands. Takes that of its results.
+    """
+
+    def real(value: Any) -> Any:
+        if isinstance(value, Register):
+            return known[value.number].item() if isinstance(value, Number) else known[value.number]
+        return [real(item) for item in value] if isinstance(value, list) else value
+
+    schema = call.op._schema.arguments
+    given = [(a, real(v)) for a, v in zip(schema, call.arguments, strict=True) if v is not DEFAULT]
+    results = call.op(
+        *(value for a, value in given if not a.kwarg_only), **{a.name: v for a, v in given if a.kwarg_only}
+    )
+    for result, tensor in zip(call.results, results_of(call.op, results), strict=True):
+        if result is not None and tensor is not None:
+            known[result] = tensor
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ namespace {
 
 namespace py = pybind11;
 
-// Of one call, those for several orders of addresses: the last ones that Python has asked for.
+// Of one call, one for each of several orders of addresses (_ORDERS in bridge/optim/launched.py).
 using Launches = std::vector<std::shared_ptr<const ms_ext::RepeatedLaunch>>;
 using Repeated = std::unordered_map<int64_t, Launches>;
 
@@ -80,8 +80,10 @@ bool ms_ext_repeat_host_call(int64_t number, PyObject *again) {
       repeated().erase(number);
     } else {
       Launches &launches = repeated()[number];
+      const auto made = std::make_shared<const ms_ext::RepeatedLaunch>(py::reinterpret_borrow<py::dict>(again));
+      std::erase_if(launches, [&made](const auto &launch) { return launch->addresses() == made->addresses(); });
       if (launches.size() == kMostLaunches) launches.erase(launches.begin());
-      launches.push_back(std::make_shared<const ms_ext::RepeatedLaunch>(py::reinterpret_borrow<py::dict>(again)));
+      launches.push_back(made);
     }
     return true;
   } catch (...) {

@@ -17,8 +17,8 @@ char *ms_ext_call_host(int64_t number, void *const *addresses, size_t count);
 // Sets the function that this calls: with the number, and a tuple of the addresses.
 void ms_ext_set_host_function(PyObject *function);
 
-// The next calls of what has that number are made without it, where they are to do again what the last one did, or one
-// before for which this was called. `again` is what that was (repeated_launch.h); None to forget all.
+// The next calls of what has that number are made without it, where they are to do again what the last one did.
+// `again` is what that was (repeated_launch.h), in place of an earlier one at the same addresses; None to forget all.
 bool ms_ext_repeat_host_call(int64_t number, PyObject *again);
 
 }  // extern "C"

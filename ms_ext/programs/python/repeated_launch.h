@@ -30,6 +30,8 @@ class __attribute__((visibility("hidden"))) RepeatedLaunch {
   // Takes the step. If it may be another, it does nothing: false.
   bool run(void *const *addresses, size_t count) const;
 
+  const std::vector<void *> &addresses() const { return addresses_; }
+
  private:
   struct Question {
     pybind11::object function;
