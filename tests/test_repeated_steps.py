@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bridge import aten, optim
+from bridge.optim import in_parts
 from bridge.optim.launched import Launched
 from bridge.optim.recording import Recording
 from bridge.optim.repeated_step import RepeatedStep
@@ -92,6 +94,42 @@ def test_steps_are_repeated(name: str, options: Any, mode: Mode, recordings: lis
     assert pair.is_equal()
     assert recordings[-2:] == ["", ""]
     assert len(recordings) in (2, 3)  # of nine; the first one makes the state
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How many parameters are in each part of a step."""
+    found: list[int] = []
+    bounds = in_parts._bounds
+
+    def noted(lists: Any) -> list[int]:
+        found.extend(end - begin for begin, end in itertools.pairwise(bounds(lists)))
+        return bounds(lists)
+
+    monkeypatch.setattr(in_parts, "DEVICES", {"cpu", "cuda"})
+    monkeypatch.setattr(in_parts, "SMALLEST", 64)
+    monkeypatch.setattr(in_parts, "_bounds", noted)
+    yield found
+
+
+@pytest.mark.parametrize(
+    "name, options", [*REPEATED, ("RAdam", {}), ("Rprop", {}), ("ASGD", {}), ("Adadelta", {"maximize": True})]
+)
+def test_steps_in_parts(name: str, options: Any, mode: Mode, parts: list[int]) -> None:
+    shapes = [(4, 3), (2,), (3, 5), (1,), (6, 7)]
+    options = options if "fused" in options else {**options, "foreach": True}
+    pair = Pair(name, mode, shapes=shapes, **options)
+    for _ in range(STEPS):
+        pair.step()
+    assert pair.is_equal()
+    assert set(parts) == {1, 2} and sum(parts) % len(shapes) == 0
+
+
+def test_what_lies_otherwise_in_memory_is_in_one_part(parts: list[int]) -> None:
+    parameters = [torch.zeros(8, 3), torch.zeros(5, 3)]
+    across = [torch.zeros(8, 3), torch.zeros(3, 5).t()]
+    assert in_parts._bounds([parameters, [], parameters]) == [0, 1, 2]
+    assert in_parts._bounds([parameters, across]) == [0, 2]
 
 
 def test_muons_steps_are_repeated(mode: Mode, recordings: list[str]) -> None:

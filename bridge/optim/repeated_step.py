@@ -12,6 +12,7 @@ import torch
 from torch.optim import optimizer as _optimizer
 
 from bridge.optim.in_cpp import library
+from bridge.optim.in_parts import in_parts
 from bridge.optim.recording import Recording, flat
 
 _RECORDINGS = 16  # of an optimizer: one whose steps differ again and again runs as PyTorch has it
@@ -41,7 +42,8 @@ class RepeatedStep:
             return
         try:
             set_gradients(self._parameters, gradients)
-            self.first(gradients)
+            with in_parts():
+                self.first(gradients)
         finally:
             forget_gradients(self._parameters)  # they are views of memory that MindSpore may take back
 

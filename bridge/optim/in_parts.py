@@ -1,0 +1,78 @@
+"""A step of an optimizer in parts, for the memory of what it computes on its way.
+
+PyTorch's optimizers call one kernel for all parameters on a GPU, one operation after another. So each intermediate
+result, as the square roots in Adam, is as large as all parameters together. Here they are called for some parameters
+after another: with the same operations on each element, and so the same bits.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from bridge.programs.replaced import Replacement, replaced
+
+DEVICES = {"cuda"}
+MOST = 8  # parts
+SMALLEST = 1 << 24  # bytes of parameters, below which a launch takes as long as its work
+
+_NAME = "_group_tensors_by_device_and_dtype"
+_groups = getattr(Optimizer, _NAME)
+
+
+class _Key(tuple[Any, ...]):
+    """A device and a dtype, of one part."""
+
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+def in_parts() -> replaced:
+    """A context in which PyTorch's optimizers take their steps so."""
+    return replaced([Replacement(Optimizer, _NAME, _groups_in_parts)])
+
+
+def _groups_in_parts(lists: list[list[Any]], with_indices: bool = False) -> dict[Any, Any]:
+    """What PyTorch's has for a group, for each part of it."""
+    found: dict[Any, Any] = {}
+    for key, (own, indices) in _groups(lists, with_indices).items():
+        for begin, end in itertools.pairwise(_bounds(own)):
+            found[_Key(key)] = [values[begin:end] for values in own], indices[begin:end]
+    return found
+
+
+def _bounds(lists: Sequence[Sequence[Any]]) -> list[int]:
+    """Where parts begin, and where the last one ends."""
+    parameters = lists[0]
+    whole = [0, len(parameters)]
+    if parameters[0].device.type not in DEVICES or not _are_alike(lists):
+        return whole
+    sizes = [parameter.nbytes for parameter in parameters]
+    size = max(SMALLEST, sum(sizes) // MOST)
+    if sum(sizes) < 2 * size:
+        return whole
+    bounds, part = [0], 0
+    for i, own in enumerate(sizes):
+        if part and part + own > size:
+            bounds.append(i)
+            part = 0
+        part += own
+    return [*bounds, len(parameters)]
+
+
+def _are_alike(lists: Sequence[Sequence[Any]]) -> bool:
+    """Whether each parameter lies in memory as its gradient and its state do. If one does not, PyTorch computes all of
+    them one by one, by other kernels."""
+    for position, parameter in enumerate(lists[0]):
+        if not parameter.is_contiguous() and not parameter.is_contiguous(memory_format=torch.channels_last):
+            return False
+        for values in lists[1:]:
+            value = values[position] if values else None
+            if isinstance(value, torch.Tensor) and value.dim() and value.stride() != parameter.stride():
+                return False
+    return True
