@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from bridge.programs.replaced import Replacement, replaced
 
 DEVICES = {"cuda"}
-MOST = 8  # parts
+MOST = 4  # parts: more kernels take longer
 SMALLEST = 1 << 24  # bytes of parameters, below which a launch takes as long as its work
 
 _NAME = "_group_tensors_by_device_and_dtype"

@@ -1,3 +1,4 @@
+#include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty_like.h>
@@ -9,10 +10,14 @@
 #include <c10/util/ScopeExit.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
+#include <mutex>
 #include <set>
+#include <shared_mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -76,16 +81,61 @@ class Copies {
   std::map<c10::ScalarType, std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>> by_dtype_;
 };
 
-// Where the programs of one stream are recorded. They run one after another, so they share memory.
+// The memory that cuBLAS works in. PyTorch has some for each thread and stream, and keeps it.
+class Workspaces {
+ public:
+  using Map = decltype(at::cuda::WorkspaceMapWithMutex::map);
+  using Key = Map::key_type;
+
+  // That of this thread and a stream, which is current.
+  static Key key(const c10::cuda::CUDAStream &stream) {
+    return {at::cuda::getCurrentCUDABlasHandle(), stream.stream()};
+  }
+
+  static Map::node_type take(const Key &key) {
+    at::cuda::WorkspaceMapWithMutex &all = at::cuda::cublas_handle_stream_to_workspace();
+    const std::lock_guard<std::shared_mutex> lock(all.mutex);
+    return all.map.extract(key);
+  }
+
+  static void give(Map::node_type own, const Key &key) {
+    if (own.empty()) return;
+    own.key() = key;
+    at::cuda::WorkspaceMapWithMutex &all = at::cuda::cublas_handle_stream_to_workspace();
+    const std::lock_guard<std::shared_mutex> lock(all.mutex);
+    all.map.insert(std::move(own));
+  }
+};
+
+// Where the programs of one stream are recorded. They run one after another, so they share memory, cuBLAS's too.
 class Recorder {
  public:
-  Recorder() {
+  explicit Recorder(const c10::cuda::CUDAStream &launches) : launches_(launches) {
     const c10::cuda::CUDAStreamGuard guard(stream_);
     record_nothing(keeper_);
   }
 
-  const c10::cuda::CUDAStream &stream() const { return stream_; }
+  // Records what a function launches. False if PyTorch refuses.
+  bool record(CUDAGraph &graph, const std::function<void()> &launch) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const Workspaces::Key of_launches = Workspaces::key(launches_);
+    Workspaces::take(of_launches);  // hardly anything of the program will be launched call by call from now on
+    const Workspaces::Key own(std::get<0>(of_launches), stream_.stream());
+    Workspaces::give(std::move(workspace_), own);
+    const auto keep = c10::make_scope_exit([&] { workspace_ = Workspaces::take(own); });
+    const c10::cuda::CUDAStreamGuard guard(stream_);
+    try {
+      begin(graph);
+      launch();
+      graph.capture_end();
+      return true;
+    } catch (const c10::Error &) {
+      abandon(graph);
+      return false;
+    }
+  }
 
+ private:
   void begin(CUDAGraph &graph) const { graph.capture_begin(pool_, cudaStreamCaptureModeThreadLocal); }
 
   // Ends a recording that failed, so that PyTorch allocates and draws as before.
@@ -101,23 +151,25 @@ class Recorder {
     }
   }
 
- private:
   void record_nothing(CUDAGraph &graph) const {
     begin(graph);
     const at::Tensor something = at::zeros({1}, at::device(c10::kCUDA));  // PyTorch warns of an empty one
     graph.capture_end();
   }
 
+  std::mutex mutex_;
+  c10::cuda::CUDAStream launches_;
   c10::cuda::CUDAStream stream_ = c10::cuda::getStreamFromPool();
   at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
   CUDAGraph keeper_;  // the memory stays as long as somebody uses it
+  Workspaces::Map::node_type workspace_;
 };
 
-const Recorder &recorder_of(const c10::cuda::CUDAStream &stream) {
+Recorder &recorder_of(const c10::cuda::CUDAStream &stream) {
   static std::mutex mutex;
   static auto *const recorders = new std::map<cudaStream_t, Recorder>;
   const std::lock_guard<std::mutex> lock(mutex);
-  return (*recorders)[stream.stream()];
+  return recorders->try_emplace(stream.stream(), stream).first->second;
 }
 
 }  // namespace
@@ -195,19 +247,11 @@ std::unique_ptr<Replay::Recording> Replay::record(const Program &program, const 
   const auto exchange = [&c, &made] {
     for (StandIn &stand_in : made.stand_ins) std::swap(c.at(stand_in.position), stand_in.tensor);
   };
-  const Recorder &recorder = recorder_of(c10::cuda::getCurrentCUDAStream());
-  const c10::cuda::CUDAStreamGuard guard(recorder.stream());
   exchange();
   const auto restore = c10::make_scope_exit(exchange);
-  try {
-    recorder.begin(*made.graph);
-    program.run(results_, c, /*is_recorded=*/true);
-    made.graph->capture_end();
-    return recording;
-  } catch (const c10::Error &) {
-    recorder.abandon(*made.graph);
-    return nullptr;
-  }
+  Recorder &recorder = recorder_of(c10::cuda::getCurrentCUDAStream());
+  const bool is_made = recorder.record(*made.graph, [&] { program.run(results_, c, /*is_recorded=*/true); });
+  return is_made ? std::move(recording) : nullptr;
 }
 
 // The one for the addresses of this launch, made if there is none. Null if it cannot be made.
