@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -123,6 +124,29 @@ def test_steps_in_parts(name: str, options: Any, mode: Mode, parts: list[int]) -
         pair.step()
     assert pair.is_equal()
     assert set(parts) == {1, 2} and sum(parts) % len(shapes) == 0
+
+
+def test_steps_of_two_threads(parts: list[int]) -> None:
+    """The second begins while the first is taken. Afterwards PyTorch's function is its own again."""
+    own = vars(torch.optim.Optimizer)[in_parts._NAME]
+    pair = Pair("AdamW", MODES["pynative"], foreach=True)
+    with in_parts.in_parts():
+        found: list[Any] = []
+
+        def other() -> None:
+            with in_parts.in_parts():
+                found.append(pair.torch.param_groups[0]["params"])
+                for parameter in found[0]:
+                    parameter.grad = torch.ones_like(parameter)
+                pair.torch.step()
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert found and not parts
+        pair.torch.step()
+        assert parts
+    assert vars(torch.optim.Optimizer)[in_parts._NAME] is own
 
 
 def test_what_lies_otherwise_in_memory_is_in_one_part(parts: list[int]) -> None:

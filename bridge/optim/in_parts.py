@@ -7,8 +7,10 @@ after another: with the same operations on each element, and so the same bits.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ SMALLEST = 1 << 24  # bytes of parameters, below which a launch takes as long as
 
 _NAME = "_group_tensors_by_device_and_dtype"
 _groups = getattr(Optimizer, _NAME)
+_one_thread = threading.RLock()
 
 
 class _Key(tuple[Any, ...]):
@@ -32,9 +35,18 @@ class _Key(tuple[Any, ...]):
     __hash__ = object.__hash__
 
 
-def in_parts() -> replaced:
-    """A context in which PyTorch's optimizers take their steps so."""
-    return replaced([Replacement(Optimizer, _NAME, _groups_in_parts)])
+@contextlib.contextmanager
+def in_parts() -> Iterator[None]:
+    """Inside, PyTorch's optimizers take their steps so. A thread that takes one meanwhile takes it in one part: it must
+    not wait, because this one may wait for it."""
+    if not _one_thread.acquire(blocking=False):
+        yield
+        return
+    try:
+        with replaced([Replacement(Optimizer, _NAME, _groups_in_parts)]):
+            yield
+    finally:
+        _one_thread.release()
 
 
 def _groups_in_parts(lists: list[list[Any]], with_indices: bool = False) -> dict[Any, Any]:
