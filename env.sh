@@ -105,7 +105,8 @@ bridge_setup() {
 bridge_setup_gpu() {
   local python
   if ! python=$(bridge_python) || ! "$python" -c 'import mindspore, torch; assert torch.version.cuda' 2>/dev/null; then
-    BRIDGE_BUILD_REQUIREMENTS+=('nvidia-cuda-crt==13.0.*') # PyTorch brings CUDA's other headers, of the same release
+    # PyTorch brings CUDA's other headers, of the same release.
+    BRIDGE_BUILD_REQUIREMENTS+=('nvidia-cuda-crt==13.0.*' 'nvidia-cuda-cccl==13.0.*')
     bridge_setup "$@"
     return
   fi

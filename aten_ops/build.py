@@ -29,6 +29,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 MS_EXT = ROOT / "ms_ext"
 TORCH = pathlib.Path(torch.__file__).parent
 CUDA = pathlib.Path("/usr/local/cuda")  # where its toolkit is unless CUDA_HOME says otherwise
+# One of each of its packages that the sources need: pip has them apart.
+CUDA_HEADERS = ["cuda_runtime.h", "crt/host_config.h", "nv/target", "cublas_v2.h", "cusparse.h", "cusolverDn.h"]
 # Found without importing it, which takes seconds.
 MINDSPORE = pathlib.Path(str(importlib.metadata.distribution("mindspore").locate_file("mindspore")))
 MINDSPORES_ABI = " -D_GLIBCXX_USE_CXX11_ABI=0"  # the old one, for what talks to MindSpore with C++ strings
@@ -71,7 +73,7 @@ def cuda_headers() -> list[pathlib.Path]:
     folders = [pathlib.Path(home) / "include" for home in homes if home]
     folders += sorted((TORCH.parent / "nvidia").glob("*/include"))
     found = []
-    for header in ("cuda_runtime.h", "crt/host_config.h"):  # pip has them in two packages
+    for header in CUDA_HEADERS:
         folder = next((folder for folder in folders if (folder / header).exists()), None)
         if folder is None:
             return []
@@ -84,7 +86,10 @@ def why_no_cuda() -> str:
     if torch.version.cuda is None:
         return f"PyTorch {torch.__version__} is a CPU build"
     if not cuda_headers():
-        return "CUDA's headers are missing: install its toolkit (CUDA 13: pip has nvidia-cuda-crt), or set CUDA_HOME"
+        return (
+            "CUDA's headers are missing: install its toolkit, or set CUDA_HOME (CUDA 13: pip has nvidia-cuda-crt and "
+            "nvidia-cuda-cccl)"
+        )
     if not torch.cuda.is_available():
         return "PyTorch sees no GPU"
     return ""

@@ -67,7 +67,7 @@ def test_the_sources_that_need_no_cuda_compile() -> None:
 
 
 @pytest.mark.skipif(not build.cuda_headers(), reason="it needs CUDA's own headers, which the CUDA toolkit brings")
-@pytest.mark.parametrize("name", ["launch.cu", "allocator.cu", "device_code.cu"])
+@pytest.mark.parametrize("name", ["launch.cu", "allocator.cu", "device_code.cu", "replay.cu"])
 def test_the_launch_compiles(name: str) -> None:
     # A CPU build of PyTorch comes without the header that says how its CUDA part was configured.
     headers = [part for folder in build.cuda_headers() for part in ("-isystem", str(folder))]
@@ -90,12 +90,14 @@ def test_cuda_headers_are_the_toolkits_or_pips(monkeypatch: pytest.MonkeyPatch, 
     write("site-packages/nvidia/runtime/include/cuda_runtime.h")
     assert build.cuda_headers() == []
     assert build.why_no_cuda().startswith("CUDA's headers are missing")
-    write("site-packages/nvidia/nvcc/include/crt/host_config.h")
-    assert build.cuda_headers() == [pips / "nvcc" / "include", pips / "runtime" / "include"]
-    write("cuda/include/cuda_runtime.h", "cuda/include/crt/host_config.h")
+    write("site-packages/nvidia/nvcc/include/crt/host_config.h", "site-packages/nvidia/cccl/include/nv/target")
+    assert build.cuda_headers() == []
+    write(*(f"site-packages/nvidia/math/include/{name}" for name in ("cublas_v2.h", "cusparse.h", "cusolverDn.h")))
+    assert build.cuda_headers() == [pips / name / "include" for name in ("cccl", "math", "nvcc", "runtime")]
+    write(*(f"cuda/include/{header}" for header in build.CUDA_HEADERS))
     assert build.cuda_headers() == [tmp_path / "cuda" / "include"]
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
-    write("home/include/cuda_runtime.h", "home/include/crt/host_config.h")
+    write(*(f"home/include/{header}" for header in build.CUDA_HEADERS))
     assert build.cuda_headers() == [tmp_path / "home" / "include"]
 
 

@@ -119,10 +119,14 @@ class Recorder {
   bool record(CUDAGraph &graph, const std::function<void()> &launch) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const Workspaces::Key of_launches = Workspaces::key(launches_);
-    Workspaces::take(of_launches);  // hardly anything of the program will be launched call by call from now on
+    Workspaces::take(of_launches);  // and free it: hardly anything will be launched call by call from now on
     const Workspaces::Key own(std::get<0>(of_launches), stream_.stream());
+    Workspaces::Map::node_type others = Workspaces::take(own);  // PyTorch gives one stream to several who ask
     Workspaces::give(std::move(workspace_), own);
-    const auto keep = c10::make_scope_exit([&] { workspace_ = Workspaces::take(own); });
+    const auto keep = c10::make_scope_exit([&] {
+      workspace_ = Workspaces::take(own);
+      Workspaces::give(std::move(others), own);
+    });
     const c10::cuda::CUDAStreamGuard guard(stream_);
     try {
       begin(graph);
