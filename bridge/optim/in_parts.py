@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from bridge.programs.replaced import Replacement, replaced
 
 DEVICES = {"cuda"}
-MOST = 4  # parts: more kernels take longer
+PARTS = 4  # about: a large parameter is never divided. More kernels take longer
 SMALLEST = 1 << 24  # bytes of parameters, below which a launch takes as long as its work
 
 _NAME = "_group_tensors_by_device_and_dtype"
@@ -61,14 +61,11 @@ def _groups_in_parts(lists: list[list[Any]], with_indices: bool = False) -> dict
 def _bounds(lists: Sequence[Sequence[Any]]) -> list[int]:
     """Where parts begin, and where the last one ends."""
     parameters = lists[0]
-    whole = [0, len(parameters)]
-    if parameters[0].device.type not in DEVICES or not _are_alike(lists):
-        return whole
     sizes = [parameter.nbytes for parameter in parameters]
-    size = max(SMALLEST, sum(sizes) // MOST)
-    if sum(sizes) < 2 * size:
-        return whole
-    bounds, part = [0], 0
+    size = max(SMALLEST, sum(sizes) // PARTS)
+    if parameters[0].device.type not in DEVICES or sum(sizes) < 2 * size or not _are_alike(lists):
+        return [0, len(parameters)]
+    bounds, part = [0], 0  # bytes of the part that is being filled
     for i, own in enumerate(sizes):
         if part and part + own > size:
             bounds.append(i)
