@@ -145,6 +145,24 @@ class GivesDataclass(nn.Module):
         return Answer(self.line(x))
 
 
+class Kept:
+    """What no graph can return, as the cache of keys and values that a model of transformers returns."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+
+class GivesObjects(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        x = self.line(x)
+        kept = Kept(x.exp())
+        return {"x": x, "pair": (kept.tensor, kept), "kept": kept, "inner": {"kept": kept, "twice": x * 2}}
+
+
 class PooledToAPixel(nn.Module):
     """A tensor of one pixel with the strides of channels last: batch norm gives it others."""
 
@@ -455,6 +473,31 @@ def test_what_is_nested_is_of_its_own_kind() -> None:
     assert tuple(found[1, "a"]) == tuple(expected[1, "a"])
     assert_equal(leaves(expected[0]), leaves(found[0]))
     assert_equal(leaves(expected[True]), leaves(found[True]))
+
+
+def test_a_dictionary_is_without_what_a_graph_cannot_return() -> None:
+    device = devices.torch_name(devices.target())
+    module, x = GivesObjects().to(device), torch.randn(3, 4).to(device)
+    cell = as_cell(copy.deepcopy(module))
+    with pytest.warns(UserWarning, match="GivesObjects: a graph cannot return an object of Kept, so its result has no"):
+        found = cell(to_mindspore(x))
+    assert list(found) == ["x", "inner"] and list(found["inner"]) == ["twice"]
+    expected = module(x)
+    assert_equal([expected["x"], expected["inner"]["twice"]], leaves(found))
+    expected["inner"]["twice"].sum().backward()
+
+    def loss(x: ms.Tensor) -> ms.Tensor:
+        return cell(x)["inner"]["twice"].sum()
+
+    gradients = ms.grad(loss, None, cell.trainable_params())(to_mindspore(x))
+    assert_equal([p.grad for p in module.parameters()], gradients)
+
+    @ms.jit
+    def kept(x: ms.Tensor) -> ms.Tensor:
+        return cell(x)["kept"]
+
+    with pytest.raises(Exception, match="kept"):
+        kept(to_mindspore(x))
 
 
 class AsksInput(nn.Module):

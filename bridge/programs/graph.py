@@ -256,6 +256,7 @@ class GraphProgram:
 
     def _captured(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
         form: Any = None
+        left_out: list[str] = []
         arguments, specs, device = wanted.arguments, wanted.specs, wanted.device
         before = Attributes(self.state.modules)
 
@@ -270,7 +271,8 @@ class GraphProgram:
                     returned = self.function(*args, **kwargs)
             finally:
                 self.state.write_back()
-            form = result_tree.flatten(returned, results)
+            left_out.clear()
+            form = result_tree.flatten(returned, results, left_out)
             return results or [torch.zeros((), device=device)]  # MindSpore runs an operator for its results
 
         try:
@@ -289,6 +291,8 @@ class GraphProgram:
             which = arguments.path(written - first)
             raise Refusal(f"{self.name} writes to its input {which}, which a graph must not: give it a copy")
         found.tree = form
+        for what in left_out:
+            warnings.warn(f"{self.name}: {what}", stacklevel=1)
         return found, origin
 
 

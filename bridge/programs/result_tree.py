@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,25 +13,38 @@ from bridge.primitive.graph_calls import Call
 from bridge.programs.calls import Refusal
 
 
-def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
+def flatten(value: Any, tensors: list[torch.Tensor], left_out: list[str]) -> Any:
     """The form of a value, whose tensors are appended to `tensors`.
 
-    A dataclass becomes a dictionary, because a graph can return no other objects.
+    A dataclass becomes a dictionary, because a graph can return no other objects. A dictionary is without what a graph
+    cannot return, of which `left_out` tells: a model of transformers returns the cache of its keys and values, too.
     """
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return ["tensor", len(tensors) - 1]
     if isinstance(value, Mapping) and all(map(_can_be_key, value)):
-        return ["dict", [[flatten(key, tensors), flatten(item, tensors)] for key, item in value.items()]]
+        return _dictionary(value.items(), tensors, left_out)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
-        return ["dict", [[["value", key], flatten(item, tensors)] for key, item in fields if item is not None]]
+        return _dictionary(((name, item) for name, item in fields if item is not None), tensors, left_out)
     if isinstance(value, (tuple, list)):
         kind = "list" if isinstance(value, list) else "tuple"
-        return [kind, [flatten(item, tensors) for item in value]]
+        return [kind, [flatten(item, tensors, left_out) for item in value]]
     if value is None or isinstance(value, (bool, int, float, str)):
         return ["value", value]
-    raise Refusal(f"a graph cannot return a {type(value).__name__}")
+    raise Refusal(f"a graph cannot return an object of {type(value).__name__}")
+
+
+def _dictionary(items: Iterable[tuple[Any, Any]], tensors: list[torch.Tensor], left_out: list[str]) -> Any:
+    entries = []
+    for key, item in items:
+        count = len(tensors)
+        try:
+            entries.append([flatten(key, [], []), flatten(item, tensors, left_out)])
+        except Refusal as refusal:
+            del tensors[count:]
+            left_out.append(f"{refusal}, so its result has no {key!r}")
+    return ["dict", entries]
 
 
 def _can_be_key(key: Any) -> bool:
