@@ -10,13 +10,14 @@ import functools
 import gc
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, cast
 
 from mindspore import Parameter, Tensor, context, nn
 from mindspore._c_expression import typing
 from mindspore.ops import primitive as _primitive
 from mindspore.ops.composite import base as _composite
+from mindspore.ops.composite.multitype_ops import getitem_impl
 from mindspore.ops.function.grad import grad_func as _grad_func
 from mindspore.train import amp
 
@@ -252,6 +253,11 @@ def has_hooks(cell: nn.Cell) -> bool:
     """Whether a Cell's call runs more than its `construct`."""
     kinds = ("forward_pre_hook", "forward_hook", "backward_pre_hook", "backward_hook")
     return any(getattr(cell, f"_lazy_{kind}", None) or getattr(cell, f"_{kind}", None) for kind in kinds)
+
+
+def is_compilers(frame: FrameType) -> bool:
+    """Whether MindSpore's compiler looks an item up: it has Python do so for the items of most objects."""
+    return frame.f_globals.get("__name__") == getitem_impl.__name__
 
 
 class CellsByName(nn.CellDict):

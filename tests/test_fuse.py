@@ -297,3 +297,98 @@ def test_what_a_graph_does_not_see_of_a_module_inside_is_refused(kind: Any, word
 def test_outside_a_tensor_of_pytorchs_is_refused_as_before() -> None:
     with pytest.raises(TypeError, match=r"torch\.Tensor"):
         aten.relu(torch.ones(2))
+
+
+class Remembers(tnn.Module):
+    """Buffers of both kinds, a list and a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = tnn.Parameter(numbers(4))
+        self.register_buffer("window", numbers(4))
+        self.mean = tnn.Buffer(numbers(4))
+        self.seen: list[int] = []
+        self.table = {"n": 0}
+
+    def construct(self, x: Any) -> Any:
+        self.seen.append(1)
+        self.table["n"] += 1
+        self.mean = aten.mul(self.mean, 0.5)
+        y = aten.mul(aten.mul(aten.mul(x, self.weight), self.window), self.mean)
+        return aten.add(y, 100.0 * len(self.seen) + self.table["n"])
+
+
+def test_what_a_cell_keeps_is_seen_and_written() -> None:
+    torch.manual_seed(0)
+    own, inner = Remembers(), Remembers()
+    fused = bridge.fuse(inner)
+    for _ in range(2):
+        assert equal(fused(numbers(3, 4)), own(numbers(3, 4)))
+        state = {name: torch.rand(4) for name in own.state_dict()}
+        for cell in (own, inner):
+            cell.load_state_dict(state)
+    assert equal(fused(numbers(3, 4)), own(numbers(3, 4)))
+    assert (inner.seen, inner.table) == (own.seen, own.table) == ([1, 1, 1], {"n": 3})
+    assert equal(inner.mean, own.mean)
+
+
+@pytest.mark.parametrize("wrap", [bridge.fuse, lambda function: bridge.value_and_grad(function, 0)])
+def test_variables_around_a_function_are_followed(wrap: Any) -> None:
+    scale, scales, calls = 2.0, [3.0], 0
+
+    def scaled(x: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return aten.mul(x, scale * scales[0] * calls)
+
+    program = wrap(scaled)
+    found = [program(numbers(4))]
+    scale, scales[0] = 5.0, 7.0
+    found.append(program(numbers(4)))
+    assert calls == 2
+    for result, factor in zip(found, (6.0, 70.0), strict=True):
+        value = result[0] if isinstance(result, tuple) else result
+        assert equal(value, aten.mul(numbers(4), factor))
+
+
+def test_what_a_program_cannot_keep_is_refused() -> None:
+    seen: list[Any] = []
+    last: Any = None
+
+    @bridge.fuse
+    def appends(x: Any) -> Any:
+        seen.append(x)
+        return x
+
+    @bridge.fuse
+    def assigns(x: Any) -> Any:
+        nonlocal last
+        last = x
+        return aten.neg(x)
+
+    with pytest.raises(RuntimeError, match=r"puts a tensor into a list .* give it as a result"):
+        appends(numbers(4))
+    with pytest.raises(RuntimeError, match=r"sets a variable around a function to a tensor"):
+        assigns(numbers(4))
+    assert seen == [] and last is None
+    net = tnn.Sequential(tnn.Linear(4, 4))
+    program = bridge.fuse(lambda x: net(x))
+    program(numbers(4))
+    net = tnn.Sequential(tnn.Linear(4, 4))
+    with pytest.raises(RuntimeError, match=r"was not there when the program was made"):
+        program(numbers(4))
+
+
+def test_all_parameters_are_there_in_a_loss() -> None:
+    net = tnn.Sequential(tnn.Linear(4, 4), tnn.Tanh(), tnn.Linear(4, 2))
+
+    def loss(x: Any) -> Any:
+        value = aten.sum(net(x))
+        for parameter in net.parameters():
+            value = aten.add(value, aten.sum(aten.mul(parameter, parameter)))
+        return value
+
+    weights = net.trainable_params()
+    expected = ms.value_and_grad(loss, None, weights)(numbers(3, 4))
+    found = bridge.value_and_grad(loss, None, weights)(numbers(3, 4))
+    assert equal(found[0], expected[0]) and all(map(equal, found[1], expected[1]))

@@ -415,3 +415,20 @@ def test_an_overload_of_numbers_reads_a_tensor_without_dimensions() -> None:
     assert np.array_equal(aten.sum(ms.Tensor(x), ms.Tensor(1)).asnumpy(), x.sum(1))
     assert np.array_equal(aten.clamp(ms.Tensor(x), ms.Tensor(0.25), 1.0).asnumpy(), x.clip(0.25, 1.0))
     assert np.array_equal(aten.clamp_min.default(ms.Tensor(x), ms.Tensor(0.25)).asnumpy(), x.clip(0.25))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_class_weights_have_no_gradient(smoothing: float, mode: Any) -> None:
+    """PyTorch has no formula for it, and a graph asks for the gradients of all inputs."""
+    weight, labels = ms.Tensor([1.0, 2.0, 3.0]), ms.Tensor([0, 2, 1, 1])
+
+    def loss(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return aten.cross_entropy_loss(x, labels, weight, label_smoothing=smoothing)
+
+    x = np.random.default_rng(0).random((4, 3), np.float32)
+    reference = torch.tensor(x, requires_grad=True)
+    lost = torch.nn.CrossEntropyLoss(torch.tensor([1.0, 2.0, 3.0]), label_smoothing=smoothing)
+    lost(reference, torch.tensor([0, 2, 1, 1])).backward()
+    found = mode(ms.grad(loss))(ms.Tensor(x))
+    assert reference.grad is not None
+    np.testing.assert_array_equal(found.asnumpy(), reference.grad.numpy())

@@ -16,6 +16,7 @@ import torch
 from mindspore import nn
 
 import bridge
+from bridge import aten, optim
 from bridge import nn as tnn
 from bridge import torch as T
 from bridge.primitive.tensors import torch_view
@@ -446,6 +447,85 @@ def test_containers() -> None:
         x = copy.deepcopy(layer.module).to(torch_device())(x)
     expected = x.tanh() * on_device(data(3)) + on_device(data(3)) + on_device(data(3))
     assert np.allclose(net(ms.Tensor(data(2, 3))).asnumpy(), expected.detach().cpu().numpy())  # MindSpore's own kernels
+
+
+class Scales(tnn.Module):
+    def __init__(self, construct: Callable[[Any, Any], Any]) -> None:
+        super().__init__()
+        self.all = tnn.ParameterList([ms.Tensor(data(3)), ms.Tensor(data(3, seed=1))])
+        self.by_name = tnn.ParameterDict({"x": ms.Tensor(data(3))})
+        self.how = construct
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self.how(self, x)
+
+
+def by_index(m, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+    return aten.sum(aten.mul(aten.mul(x, m.all[0]), m.all[-1]))
+
+
+def by_loop(m, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+    for scale in m.all:
+        x = aten.mul(x, scale)
+    for i in range(len(m.all)):
+        x = aten.mul(x, m.all[i])
+    return aten.sum(x)
+
+
+def by_values(m, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+    for scale in m.by_name.values():
+        x = aten.mul(x, scale)
+    return aten.sum(x)
+
+
+@pytest.mark.parametrize("construct", [by_index, by_loop, by_values])
+def test_listed_parameters_have_gradients_in_a_graph(construct: Callable[[Any, Any], Any]) -> None:
+    net = Scales(construct)
+    differentiate = ms.value_and_grad(net, None, net.trainable_params())
+
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return differentiate(x)
+
+    x = ms.Tensor(data(2, 3))
+    expected, found = step(x), ms.jit(step)(x)
+    assert any(gradient.asnumpy().any() for gradient in found[1])
+    for own, other in zip((found[0], *found[1]), (expected[0], *expected[1]), strict=True):
+        np.testing.assert_array_equal(own.asnumpy(), other.asnumpy())
+
+
+def test_a_parameter_by_name_is_refused_in_a_graph() -> None:
+    net = Scales(lambda m, x: x)
+    net.how = lambda m, x: aten.mul(x, m.by_name["x"])
+
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return aten.mul(x, net.by_name["x"])
+
+    with pytest.raises(Exception, match=r"ParameterDict\['x'\] is a constant .* values\(\) or items\(\)"):
+        ms.jit(call)(ms.Tensor(data(2, 3)))
+
+
+@pytest.mark.parametrize("use", ["optimizer", "graph", "init", "copy"])
+def test_a_cast_layer_is_used_at_once(use: str) -> None:
+    net = tnn.Linear(3, 2).double()
+    x = ms.Tensor(data(4, 3).astype(np.float64))
+    if use == "optimizer":
+        optim.SGD(net.trainable_params(), lr=0.1)
+    elif use == "init":
+        tnn.init.zeros_(net.weight)
+        assert not net.weight.asnumpy().any()
+    else:
+        made = copy.deepcopy(net) if use == "copy" else net
+
+        def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return made(x)
+
+        result = (ms.jit(call) if use == "graph" else call)(x)
+        assert_equal(result, copy.deepcopy(net.module).to(torch_device())(on_device(data(4, 3).astype(np.float64))))
+
+
+@pytest.mark.parametrize("dtype", [ms.bfloat16, ms.float16, ms.float64, ms.complex64])
+def test_a_dtype_is_either_frameworks(dtype: Any) -> None:
+    assert tnn.Linear(3, 2, dtype=dtype).weight.dtype == dtype
 
 
 @pytest.mark.parametrize("make", [lambda lib: lib.LazyLinear(5), lambda lib: lib.LazyConv1d(5, 2)])

@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import functools
 import itertools
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -261,6 +262,50 @@ def in_object(kept: State) -> float:
     return kept.calls
 
 
+class FillsABuffer(nn.Module):
+    """The buffer is None until the first call."""
+
+    first: torch.Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("first", None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.first is None:
+            self.first = x.detach().clone()
+        return x + self.first
+
+
+class RegistersABuffer(nn.Module):
+    first: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not hasattr(self, "first"):
+            self.register_buffer("first", x.detach().clone())
+        return x + self.first
+
+
+class DropsABuffer(nn.Module):
+    first: torch.Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("first", torch.ones(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, self.first = self.first, None
+        return x if first is None else x + first
+
+
+def in_generator(kept: Any) -> float:
+    return float(kept.random())
+
+
+def in_random_state(kept: np.random.RandomState) -> float:
+    return kept.rand()
+
+
 def test_a_list_of_hooks_that_a_capture_makes_is_not_left(graph_mode: None) -> None:
     """As transformers does for `output_hidden_states`."""
 
@@ -293,6 +338,13 @@ def test_a_list_of_hooks_that_a_capture_makes_is_not_left(graph_mode: None) -> N
         np.testing.assert_array_equal(own.asnumpy(), other.detach().cpu().numpy())
 
 
+def as_text(module: nn.Module, name: str) -> Any:
+    """What an attribute is and holds, to be compared."""
+    kept = getattr(module, name, "none")
+    state = getattr(kept, "getstate", None) or getattr(kept, "get_state", None)
+    return repr([kept, state and state(), getattr(getattr(kept, "bit_generator", None), "state", None)])
+
+
 @pytest.mark.usefixtures("graph_mode")
 @pytest.mark.parametrize(
     "make, name",
@@ -301,6 +353,9 @@ def test_a_list_of_hooks_that_a_capture_makes_is_not_left(graph_mode: None) -> N
         (Counts, "calls"),
         (Appends, "seen"),
         (PutsAnother, "scale"),
+        (FillsABuffer, "first"),
+        (RegistersABuffer, "first"),
+        (DropsABuffer, "first"),
         *(
             (functools.partial(CountsInside, kept, count), "kept")
             for kept, count in (
@@ -311,17 +366,20 @@ def test_a_list_of_hooks_that_a_capture_makes_is_not_left(graph_mode: None) -> N
                 (Table(), in_table),
                 (np.zeros(1), in_array),
                 (State(), in_object),
+                (random.Random(0), in_generator),
+                (np.random.default_rng(0), in_generator),
+                (np.random.RandomState(0), in_random_state),
             )
         ),
     ],
 )
 def test_what_only_the_next_call_sees_is_refused(make: Callable[[], nn.Module], name: str) -> None:
     module = make()
-    before = copy.deepcopy(vars(module).get(name))
+    before = as_text(module, name)
     cell: Any = bridge.cell(module)
     with pytest.raises(RuntimeError, match=rf"{type(module).__name__}\.{name} changes in a call .*register_buffer"):
         cell(ms.Tensor(data(4, 6)))
-    assert vars(module).get(name) == before
+    assert as_text(module, name) == before
     ms.set_context(mode=ms.PYNATIVE_MODE)  # which sees it, and meets nothing of the graph's
     reference = copy.deepcopy(module).to(torch_device())
     for seed in range(2):
@@ -429,3 +487,65 @@ def test_what_no_call_sees_is_not_refused() -> None:
     ms.set_context(mode=ms.PYNATIVE_MODE)
     found = bridge.cell(module)(ms.Tensor(data(4, 6)))
     np.testing.assert_array_equal(found.asnumpy(), expected.detach().cpu().numpy())
+
+
+_CALLS = 0
+_NUMBERS = np.random.default_rng(0)
+
+
+class CountsInFile(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        global _CALLS
+        _CALLS += 1
+        return x * _CALLS
+
+
+class CountsInClass(nn.Module):
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        type(self).calls += 1
+        return x * self.calls
+
+
+class DrawsInFile(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * float(_NUMBERS.random())
+
+
+@pytest.mark.parametrize(
+    "make, name", [(CountsInFile, "_CALLS"), (CountsInClass, "CountsInClass.calls"), (DrawsInFile, "_NUMBERS")]
+)
+def test_what_a_file_keeps_for_the_next_call_is_refused(graph_mode: None, make: Any, name: str) -> None:
+    cell: Any = bridge.cell(make())
+    with pytest.raises(RuntimeError, match=rf"{__name__}\.{name} changes in a call"):
+        cell(ms.Tensor(data(4, 6)))
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    first, second = (cell(ms.Tensor(data(4, 6))).asnumpy() for _ in range(2))
+    assert (first != second).any()
+
+
+class ChecksSmall(nn.Module):
+    """So few calls that their gradients need no engine, but for the checkpoint, which asks it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.runs = nn.BatchNorm1d(6), 0
+
+    def part(self, x: torch.Tensor) -> torch.Tensor:
+        self.runs += 1
+        return self.norm(x.sin())  # type: ignore[no-any-return]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(self.part, x, use_reentrant=False)  # type: ignore[no-any-return]
+
+
+def test_a_small_checkpoint_runs_its_part_twice() -> None:
+    module = ChecksSmall()
+    reference = copy.deepcopy(module).to(torch_device())
+    cell: Any = bridge.cell(module)
+    reference(on_device(data(4, 6), requires_grad=True)).sum().backward()
+    ms.value_and_grad(cell, None, cell.trainable_params())(ms.Tensor(data(4, 6)))
+    assert module.runs == reference.runs == 2
+    for name, buffer in reference.named_buffers():
+        np.testing.assert_array_equal(cell.parameters_dict()[name].asnumpy(), buffer.cpu().numpy(), err_msg=name)

@@ -208,6 +208,44 @@ def test_an_argument_requires_no_gradient_that_is_not_asked_for(mode: Mode) -> N
     assert np.array_equal(value.asnumpy(), expected.detach().cpu().numpy())
 
 
+@pytest.mark.parametrize("first", [(2.0, 3.0), (2.0,)])
+def test_all_tensors_of_the_first_result_are_differentiated(first: tuple[float, ...], mode: Mode) -> None:
+    def function(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return tuple([aten.mul(x, factor) for factor in first]), aten.mul(x, 5.0)
+
+    x = ms.Tensor(data(3))
+    expected = ms.value_and_grad(function, 0, has_aux=True)(x)
+    assert same(mode(bridge.value_and_grad(function, 0, has_aux=True))(x), expected)
+
+
+def test_a_first_result_without_tensors_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"the first is differentiated, which is no Tensor here, but of type float"):
+        bridge.value_and_grad(lambda x: (1.0, aten.mul(x, 5.0)), 0, has_aux=True)(ms.Tensor(data(3)))
+
+
+@pytest.mark.parametrize("is_also_dense", [False, True])
+def test_sparse_gradients_are_dense(is_also_dense: bool) -> None:
+    class Looks(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(5, 3, sparse=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found = self.table(x).sum()
+            return found + self.table.weight.sin().sum() if is_also_dense else found
+
+    module = Looks()
+    cell: Any = bridge.cell(module)
+    reference = copy.deepcopy(module).to(torch_device())
+    indices = np.array([0, 2, 2])
+    reference(on_device(indices)).backward()
+    expected = reference.table.weight.grad
+    assert expected is not None
+    for differentiate in (ms.value_and_grad, bridge.value_and_grad):
+        found = differentiate(cell, None, cell.trainable_params())(ms.Tensor(indices))[1][0]
+        np.testing.assert_array_equal(found.asnumpy(), expected.to_dense().cpu().numpy())
+
+
 def test_what_is_wrong_is_said() -> None:
     x = ms.Tensor(data(3, 4))
     with pytest.raises(TypeError, match="takes a Cell or a function, not int"):

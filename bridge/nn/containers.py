@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -79,6 +80,11 @@ class Sequential(ms.nn.SequentialCell, Module):
 
     def construct(self, input):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self.run(input)
+
+    def append(self, module: ms.nn.Cell) -> Sequential:
+        """Add one."""
+        super().append(module)
+        return self
 
     def extend(self, cells: Iterable[ms.nn.Cell]) -> Sequential:
         """Append several."""
@@ -163,6 +169,8 @@ class _Parameters(Module):
 class ParameterList(_Parameters):
     """PyTorch's ParameterList: a list of MindSpore's Parameters."""
 
+    __parameter_tuple__ = True  # for MindSpore's compiler it is a tuple of Parameters
+
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
         self.extend(values or ())
@@ -201,6 +209,11 @@ class ParameterDict(_Parameters):
             self._put(name, value)
 
     def __getitem__(self, name: str) -> ms.Parameter:
+        if _mindspore.is_compilers(sys._getframe(1)):
+            raise TypeError(
+                f"ParameterDict[{name!r}] is a constant for MindSpore's compiler, without a gradient: in a graph take "
+                "the Parameters by values() or items(), or have them as attributes or in a ParameterList"
+            )
         return self._params[name]
 
     def __setitem__(self, name: str, value: Any) -> None:

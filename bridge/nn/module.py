@@ -10,6 +10,8 @@ import torch
 
 from bridge.nn.state_dict import load_state_dict, state_dict
 from bridge.op import dtypes
+from bridge.programs.cell import ModuleCell
+from bridge.programs.program import Program
 from bridge.torch.keywords import check_device
 
 _Self = TypeVar("_Self", bound="Module")
@@ -167,6 +169,9 @@ class Module(ms.nn.Cell):
             if found.is_floating_point or found.is_complex:
                 parameter.set_dtype(dtypes.to_mindspore(dtype))
         for _, cell in self.cells_and_names():
+            if isinstance(cell, ModuleCell) and isinstance(cell.program, Program):
+                cell.program.follow()
+                _cast_unshared(cell.module, dtype)
             for buffer in cell._buffers.values():
                 if buffer is not None and (buffer.is_floating_point() or buffer.is_complex()):
                     buffer.set_dtype(dtypes.to_mindspore(dtype))
@@ -231,6 +236,15 @@ def refuse_torch_modules(owner: ms.nn.Cell, values: Iterable[Any]) -> None:
                 f"{type(owner).__name__} takes MindSpore's Parameters, not PyTorch's, which no optimizer would train: "
                 "bridge.nn.Parameter makes one of MindSpore's tensors"
             )
+
+
+def _cast_unshared(module: torch.nn.Module, dtype: torch.dtype) -> None:
+    """Cast the buffers that no Parameter shares."""
+    for part in module.modules():
+        for name in part._non_persistent_buffers_set:
+            buffer = part._buffers[name]
+            if buffer is not None and (buffer.is_floating_point() or buffer.is_complex()):
+                part._buffers[name] = buffer.to(dtype)
 
 
 def _joined(path: str, name: str) -> str:

@@ -84,18 +84,19 @@ def infer_at_run_time() -> None:
         _module().infer_at_run_time()
 
 
-def module(name: str, take_apart: Callable[[Any], Any]) -> Any:
+def module(name: str, take_apart: Callable[[Any], Any], is_torch_code: bool) -> Any:
     """What runs a PyTorch module of that name in PyNative mode (ms_ext/mindspore/python/module.cpp).
 
     Args:
         take_apart: gives the tensors of what the module returns (`results` in bridge/programs/tree.py).
+        is_torch_code: whether it runs nobody's Python but PyTorch's.
 
     Raises RuntimeError if the bridge was built for another MindSpore.
     """
     if not is_built():
         raise RuntimeError("bridge was built for another MindSpore: a module needs it built again")
     ctypes.CDLL(str(LIBRARIES / "libms_ext_python.so"))
-    return _module().Module(name, take_apart)
+    return _module().Module(name, take_apart, is_torch_code)
 
 
 def address(tensor: Any) -> int:

@@ -4,17 +4,19 @@ and would go on with what stood there at that time."""
 from __future__ import annotations
 
 import copy
+import random
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 import torch
 
-from bridge.programs.kept_elsewhere import DEEP, LARGE, MOST
+from bridge.programs.kept_elsewhere import DEEP, LARGE, MOST, is_own
 
 _PLAIN = (bool, int, float, complex, str, bytes)
 _CONTAINERS = (dict, list, tuple, deque)
@@ -23,6 +25,9 @@ _WHOLE = (
     *_PLAIN, type(None), torch.Tensor, torch.nn.Module, ms.Tensor, ms.nn.Cell, type, FunctionType, MethodType,
     BuiltinFunctionType, ModuleType,
 )  # fmt: skip
+_GENERATORS = (random.Random, np.random.RandomState, np.random.Generator)
+# Of what a file has, these and objects of its own classes.
+_GLOBALS = (*_PLAIN, *_CONTAINERS, *_GENERATORS, set, np.ndarray, SimpleNamespace)
 # The dictionaries that a graph knows, and the mode, which belongs to the plan.
 _KNOWN = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "training"}
 
@@ -34,7 +39,7 @@ class _Seen:
     Args:
         value: the value.
         held: what it held, by position, key or attribute; of a set or an array a copy; of an iterator where it stood;
-            None if that is not known.
+            of a generator of random numbers its state; None if that is not known.
     """
 
     value: Any
@@ -57,6 +62,9 @@ class _Look:
         if isinstance(value, (set, np.ndarray)):
             found.held = value.copy() if _size(value) <= LARGE else None
             return found
+        if isinstance(value, _GENERATORS):
+            found.held = self.at(_state(value), depth + 1)
+            return found
         if isinstance(value, Iterator) and depth < DEEP and not hasattr(value, "__dict__"):
             found.held = self.at(_position(value), depth + 1)
             return found
@@ -68,16 +76,37 @@ class _Look:
 
 
 class Attributes:
-    """The attributes of modules and of their parts, as they are now."""
+    """The attributes of modules and of their parts, and what their files and classes keep, as they are now."""
 
     def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
         look = _Look()
         parts = [(type(root).__name__, *part) for root in modules for part in root.named_modules()]
         self._before = [(f"{name}.{path}".rstrip("."), part, _attributes(part, look)) for name, path, part in parts]
+        self._classes = {kind for _, _, part in parts for kind in type(part).__mro__ if is_own(_file(kind))}
+        self._globals = self._globals_now()
 
     def changed(self) -> list[str]:
         """The names of those that are others now."""
         return [f"{path}.{key}" for path, _, _, changed in self._changed() for key in changed]
+
+    def changed_globals(self) -> list[str]:
+        """The names of what their files and classes have otherwise now, but for tensors."""
+        before, now, compared = self._globals, self._globals_now(), set[int]()
+        return [name for name in now if name in before and not _is_same(before[name], now[name], compared)]
+
+    def _globals_now(self) -> dict[str, _Seen]:
+        """The numbers, texts, containers, generators and own objects in the files and classes of the modules, without
+        tensors: bridge/programs/kept_elsewhere.py knows those."""
+        look = _Look()
+        spaces = {kind.__module__: vars(sys.modules[kind.__module__]) for kind in self._classes}
+        spaces |= {f"{kind.__module__}.{kind.__qualname__}": dict(vars(kind)) for kind in self._classes}
+        found = {
+            f"{space}.{name}": look.at(value)
+            for space, values in spaces.items()
+            for name, value in [*values.items()]
+            if not name.startswith("__") and (isinstance(value, _GLOBALS) or type(value).__module__ in spaces)
+        }
+        return _without_tensors(found, set())
 
     def restore_caches(self, is_constant: Callable[[torch.Tensor, set[int]], bool]) -> None:
         """Have what the next call would compute again be as it was: a table of positions, say, with its length."""
@@ -92,6 +121,8 @@ class Attributes:
     def are_caches(self, follows_from_state: Callable[[torch.Tensor], bool]) -> bool:
         """Whether all that changed are tensors that modules in evaluation mode have computed from their parameters, and
         that these drop when they are trained again: the next call would find what it computes in a graph."""
+        if self.changed_globals():
+            return False
         for _, module, before, now in self._changed():
             changed = [_tensors(part) for key in now for _, part in _changed_parts(before.get(key), now[key])]
             if module.training or not all(leaves and all(map(follows_from_state, leaves)) for leaves in changed):
@@ -110,7 +141,7 @@ class Attributes:
         look = _Look()
         compared: set[int] = set()
         for path, module, before in self._before:
-            now = _attributes(module, look)
+            now = _attributes(module, look, before)
             changed = {
                 key: now.get(key)
                 for key in sorted(before.keys() | now.keys())
@@ -136,17 +167,44 @@ def _drops(module: torch.nn.Module, before: dict[str, _Seen], names: Iterable[st
 
 def _restore(module: torch.nn.Module, before: dict[str, _Seen], names: Iterable[str]) -> None:
     for key in names:
-        holder = module._buffers if key in module._non_persistent_buffers_set else vars(module)
+        holders = [holder for holder in (module._buffers, module._parameters) if key in holder]
+        holder: dict[str, Any] = holders[0] if holders else vars(module)
         if key in before:
             holder[key] = _refilled(before[key], set())
         else:
             del holder[key]
 
 
-def _attributes(module: torch.nn.Module, look: _Look) -> dict[str, _Seen]:
-    unknown = {key: module._buffers.get(key) for key in module._non_persistent_buffers_set}
-    own = {key: value for key, value in vars(module).items() if key not in _KNOWN}
-    return {key: look.at(value) for key, value in {**own, **unknown}.items()}
+def _attributes(module: torch.nn.Module, look: _Look, before: dict[str, _Seen] | None = None) -> dict[str, _Seen]:
+    """The attributes of a module. A graph knows a parameter or persistent buffer that was a tensor before and still is,
+    whichever that is."""
+    found = {key: look.at(value) for key, value in vars(module).items() if key not in _KNOWN}
+    for key, value in {**module._parameters, **module._buffers}.items():
+        known = None if before is None or key in module._non_persistent_buffers_set else before.get(key)
+        is_known = known is not None and isinstance(known.value, torch.Tensor) and isinstance(value, torch.Tensor)
+        found[key] = known if known is not None and is_known else look.at(value)
+    return found
+
+
+def _file(kind: type) -> str:
+    """That of a class; PyTorch's for one that has none."""
+    return getattr(sys.modules.get(kind.__module__), "__file__", None) or torch.__file__
+
+
+def _state(generator: Any) -> Any:
+    """Of a generator of random numbers."""
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    return generator.get_state() if isinstance(generator, np.random.RandomState) else generator.bit_generator.state
+
+
+def _put_back(generator: Any, state: Any) -> None:
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif isinstance(generator, np.random.RandomState):
+        generator.set_state(state)
+    else:
+        generator.bit_generator.state = state
 
 
 def _size(value: Any) -> int:
@@ -199,6 +257,16 @@ def _tensors(seen: _Seen | None) -> list[torch.Tensor]:
     return [one.value for one in found.values() if isinstance(one.value, torch.Tensor)]
 
 
+def _without_tensors(items: dict[Any, _Seen], done: set[int]) -> dict[Any, _Seen]:
+    """The items, where a container has lost what is or holds a tensor: a table of tensors is an empty one."""
+    for seen in items.values():
+        if isinstance(seen.held, dict) and id(seen) not in done:
+            done.add(id(seen))
+            plain = {key: item for key, item in seen.held.items() if not _tensors(item)}
+            seen.held = _without_tensors(plain, done)
+    return {key: seen for key, seen in items.items() if not isinstance(seen.value, torch.Tensor)}
+
+
 def _is_same(before: _Seen | None, now: _Seen | None, compared: set[int]) -> bool:
     """Whether two values are one, plain and equal, or hold such values. What is in `compared` is known elsewhere."""
     if before is None or now is None:
@@ -225,6 +293,9 @@ def _is_same(before: _Seen | None, now: _Seen | None, compared: set[int]) -> boo
 def _refilled(seen: _Seen, done: set[int]) -> Any:
     """The value, with what it held."""
     value, held = seen.value, seen.held
+    if isinstance(value, _GENERATORS) and held is not None:
+        _put_back(value, held.value)
+        return value
     if held is None or isinstance(held, _Seen) or id(seen) in done:  # an iterator does not go back
         return value
     done.add(id(seen))

@@ -41,7 +41,7 @@ def to_torch(value: Any) -> Any:
         return type(value)(map(to_torch, value))
     if isinstance(value, dict):
         return type(value)((key, to_torch(item)) for key, item in value.items())
-    return dtypes.to_torch(value) if isinstance(value, type(ms.float32)) else value
+    return dtypes.to_torch(value) if isinstance(value, ms.dtype.Type) else value
 
 
 def without_device(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -60,8 +60,20 @@ class _Differentiated:
         if not found.tensors:
             raise TypeError(f"bridge.value_and_grad: the function gives no Tensor, but a {type(value).__name__}")
         asked = [*(given[position] for position in self.positions), *(self._tensors[place] for place in self._places)]
-        gradients = _gradients(found.tensors[:1] if self.has_aux else found.tensors, asked)
+        gradients = _gradients(self._differentiated(value, found.tensors), asked)
         return found.with_tensors([tensor.detach() for tensor in found.tensors]), self._arranged(gradients)
+
+    def _differentiated(self, value: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        if not self.has_aux:
+            return tensors
+        first = value[0] if isinstance(value, (tuple, list)) and value else None
+        found = tree.results(first, lambda leaf: leaf).tensors
+        if not found:
+            raise TypeError(
+                "bridge.value_and_grad: with has_aux the function gives several results and the first is "
+                f"differentiated, which is no Tensor here, but of type {type(first).__name__}"
+            )
+        return found
 
     def _arranged(self, gradients: Sequence[torch.Tensor]) -> Any:
         """As mindspore.value_and_grad has them: a position or weight that is asked for alone is no tuple."""
@@ -92,8 +104,9 @@ def _gradients(results: Sequence[torch.Tensor], asked: Sequence[torch.Tensor]) -
     if not results or not leaves:
         return [torch.zeros_like(tensor) for tensor in asked]
     ones = [torch.ones_like(tensor) for tensor in results]
-    found = iter(torch.autograd.grad(results, leaves, ones, allow_unused=True, materialize_grads=True))
-    return [next(found) if tensor.requires_grad else torch.zeros_like(tensor) for tensor in asked]
+    found = torch.autograd.grad(results, leaves, ones, allow_unused=True, materialize_grads=True)
+    dense = (gradient.to_dense() if gradient.is_sparse else gradient for gradient in found)
+    return [next(dense) if tensor.requires_grad else torch.zeros_like(tensor) for tensor in asked]
 
 
 def value_and_grad(

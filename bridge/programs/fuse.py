@@ -45,7 +45,7 @@ class Fused(TellsItself):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            with in_program.inside():
+            with in_program.inside(), self.twins.followed():
                 result = self._twin(*args, **kwargs)
         except Exception as error:
             where = _mindspores_caller(error)

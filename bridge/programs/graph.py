@@ -222,7 +222,7 @@ class GraphProgram:
             before.restore_caches(found[1].is_constant)
             kept = found[1].kept
             kept.give_data_in(self.state.modules)
-            changed = kept.cached + before.changed() + kept.unknown
+            changed = kept.cached + before.changed() + kept.unknown + before.changed_globals()
             is_other = bool(kept.cached)
             if changed and not is_other and (kept.unknown or not before.are_caches(found[1].follows_from_state)):
                 is_other = self._differs_now(found[0], wanted)

@@ -6,9 +6,16 @@ import dis
 import functools
 import inspect
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
+
+
+def is_torch_code(function: Callable[..., Any]) -> bool:
+    """Whether a function or a module, with its parts, is PyTorch's own."""
+    parts = map(type, function.modules()) if isinstance(function, torch.nn.Module) else [function]
+    return all((getattr(part, "__module__", None) or "torch").split(".")[0] == "torch" for part in parts)
 
 
 def sets_attribute(module: torch.nn.Module, name: str) -> bool:

@@ -17,7 +17,7 @@ from bridge.op import devices
 from bridge.primitive.kernel import direct, one_at_a_time
 from bridge.programs import checkpoints, constant_arguments, leaves, tree
 from bridge.programs.graph import GraphProgram
-from bridge.programs.module_code import differentiates, sets_attribute
+from bridge.programs.module_code import differentiates, is_torch_code, sets_attribute
 from bridge.programs.refusals import no_gradient
 from bridge.programs.replaced import replaced
 from bridge.programs.set_data import follow_set_data
@@ -61,7 +61,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         self._is_named(self.name)
         self.precision: torch.dtype | None = None
         start_on(devices.target())
-        self._calls = direct.module(self.name, tree.results)
+        self._calls = direct.module(self.name, tree.results, is_torch_code(function))
         if state is None and isinstance(function, torch.nn.Module):
             state, modules = tensors_of(function), [function]
         self.state = State(state or {}, modules, self._calls)

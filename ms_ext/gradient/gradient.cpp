@@ -47,10 +47,43 @@ class gradient_shim {
       inputs.push_back(received[i].detach());
       inputs.back().set_requires_grad(!asked_.empty() && is_differentiable(received[i]) && !overload_->is_state(i));
     }
-    c.store([&] { return evaluate(asked_.size(), inputs, c.device(), /*differentiated_again=*/false); });
+    c.store([&] {
+      try {
+        return evaluate(asked_.size(), inputs, c.device(), /*differentiated_again=*/false);
+      } catch (const c10::Error &error) {
+        if (!names_no_formula(error) || !forget_refused(&inputs, c.device())) throw;
+      }
+      return evaluate(asked_.size(), inputs, c.device(), /*differentiated_again=*/false);
+    });
   }
 
  private:
+  // Whether PyTorch has no formula for the gradient of an input, as of the class weights of a loss.
+  static bool names_no_formula(const c10::Error &error) {
+    return std::string(error.what_without_backtrace()).find("is not differentiable with respect to") !=
+           std::string::npos;
+  }
+
+  // Finds no gradients of such inputs, unless they are asked for by name: a graph asks for all. Whether there are any.
+  bool forget_refused(Tensors *inputs, c10::Device device) const {
+    Tensors alone;
+    for (const at::Tensor &input : *inputs) alone.push_back(input.detach());
+    bool any = false;
+    for (size_t i = 0; i < static_cast<size_t>(op_inputs_); ++i) {
+      if (!(*inputs)[i].requires_grad() || !asked_[0].empty()) continue;
+      try {
+        alone[i].set_requires_grad(true);
+        call(at::ArrayRef<at::Tensor>(alone).slice(0, op_inputs_), device);
+      } catch (const c10::Error &error) {
+        if (!names_no_formula(error)) throw;
+        (*inputs)[i].set_requires_grad(false);
+        any = true;
+      }
+      alone[i].set_requires_grad(false);
+    }
+    return any;
+  }
+
   // The number of inputs of the kernel one level below `level`.
   size_t inner_inputs(size_t level, at::ArrayRef<at::Tensor> inputs) const {
     if (level == 1) return static_cast<size_t>(op_inputs_);

@@ -193,7 +193,8 @@ py::object called(const py::object &function, const Objects &arguments) {
 // What PyTorch recorded between tensors, which it frees with them.
 class Graph {
  public:
-  Graph(Objects inputs, Objects outputs) : inputs_(std::move(inputs)), outputs_(std::move(outputs)) {}
+  Graph(Objects inputs, Objects outputs, bool is_torch_code)
+      : inputs_(std::move(inputs)), outputs_(std::move(outputs)), is_torch_code_(is_torch_code) {}
 
   ~Graph() {
     const bool has_python = Py_IsInitialized() && !_Py_IsFinalizing();  // else nobody gets the GIL any more
@@ -224,7 +225,7 @@ class Graph {
     }
     std::vector<TensorMemory> results(inputs_.size());
     if (!ms_ext_differentiate(pointers(inputs_).data(), wanted, inputs_.size(), pointers(outputs_).data(),
-                              gradients.data(), outputs_.size(), results.data())) {
+                              gradients.data(), outputs_.size(), is_torch_code_, results.data())) {
       const py::gil_scoped_acquire gil;
       throw py::error_already_set();
     }
@@ -234,6 +235,7 @@ class Graph {
  private:
   Objects inputs_, outputs_, watched_objects_;
   std::vector<Watched> watched_;
+  bool is_torch_code_;
 };
 
 // Stands for a call where MindSpore's templates want a type.
@@ -521,8 +523,10 @@ struct Call {
 // A module as Python calls it.
 class Module {
  public:
-  // Args: what takes a value of PyTorch's apart into tensors and the rest (tree.results in bridge/programs/tree.py).
-  Module(std::string name, py::function take_apart) : name_(std::move(name)), take_apart_(std::move(take_apart)) {}
+  // Args: what takes a value of PyTorch's apart into tensors and the rest (tree.results in bridge/programs/tree.py);
+  // whether nobody's Python runs but PyTorch's.
+  Module(std::string name, py::function take_apart, bool is_torch_code)
+      : name_(std::move(name)), take_apart_(std::move(take_apart)), is_torch_code_(is_torch_code) {}
   ~Module() { in_graphs().erase(this); }
   Module(const Module &) = delete;
   Module &operator=(const Module &) = delete;
@@ -711,7 +715,7 @@ class Module {
       roots.push_back(results[i]);
     }
     if (roots.empty()) return;
-    auto graph = std::make_unique<Graph>(leaves, roots);
+    auto graph = std::make_unique<Graph>(leaves, roots, is_torch_code_);
     for (size_t i = 0; i < outputs.size(); ++i) graph->watch(outputs[i], roots[i]);
     for (size_t i = 0; i < call.inputs.size(); ++i) graph->watch(call.inputs[i], call.views[i]);
     for (size_t i = 0; i < shared_.size(); ++i) graph->watch(call.shared[i], shared_[i].torch());
@@ -722,6 +726,7 @@ class Module {
 
   std::string name_;
   py::function take_apart_;
+  bool is_torch_code_;
   std::vector<Shared> shared_;
   std::vector<Looked> looked_, buffers_;
 };
@@ -740,7 +745,7 @@ void define_module(py::module &module) {
            data_of(mindspore::tensor::ConvertToTensor(own)) == known->data && address_of(torch) != known->data;
   });
   py::class_<Module>(module, "Module")
-      .def(py::init<std::string, py::function>())
+      .def(py::init<std::string, py::function, bool>())
       .def_static("tensor_on", [](const py::object &torch) { return ms::Tensor(from_torch(torch)); })
       .def("share", &Module::share)
       .def("replace", &Module::replace)

@@ -114,13 +114,16 @@ bool ms_ext_torch_record(bool enabled) {
 }
 
 bool ms_ext_differentiate(PyObject *const *inputs, const bool *wanted, size_t input_count, PyObject *const *outputs,
-                          const TensorMemory *output_gradients, size_t output_count, TensorMemory *results) {
+                          const TensorMemory *output_gradients, size_t output_count, bool is_torch_code,
+                          TensorMemory *results) {
   try {
     const ms_ext::LeavesNoPython leaves_no_python;  // a module's own backward may be in Python
     const Tensors leaves = unpacked(inputs, input_count);
     refuse_hooks_of_sums(leaves);
-    ms_ext::give(ms_ext::differentiate_recorded(leaves, wanted, unpacked(outputs, output_count),
-                                                ms_ext::tensors_on(output_gradients, output_count)),
+    // Hooks of checkpoints, and what a backward in Python asks of the engine, need the engine.
+    const auto differentiate = is_torch_code ? ms_ext::differentiate_recorded : ms_ext::differentiate;
+    ms_ext::give(differentiate(leaves, wanted, unpacked(outputs, output_count),
+                               ms_ext::tensors_on(output_gradients, output_count)),
                  results);
     return true;
   } catch (...) {

@@ -54,9 +54,9 @@ bool ms_ext_torch_record(bool enabled);
 
 // The gradients of the wanted inputs, from those of the outputs, of which some may be missing. Called without the GIL.
 // `results` has a place for each input; it stays without tensor where the outputs do not depend on the input. PyTorch
-// frees what it saved, as it goes.
+// frees what it saved, as it goes. `is_torch_code`: nobody else's Python ran.
 bool ms_ext_differentiate(PyObject *const *inputs, const bool *wanted, size_t input_count, PyObject *const *outputs,
-                          const ms_ext::TensorMemory *output_gradients, size_t output_count,
+                          const ms_ext::TensorMemory *output_gradients, size_t output_count, bool is_torch_code,
                           ms_ext::TensorMemory *results);
 
 }  // extern "C"
