@@ -549,3 +549,45 @@ def test_a_small_checkpoint_runs_its_part_twice() -> None:
     assert module.runs == reference.runs == 2
     for name, buffer in reference.named_buffers():
         np.testing.assert_array_equal(cell.parameters_dict()[name].asnumpy(), buffer.cpu().numpy(), err_msg=name)
+
+
+class RunsAgain(torch.autograd.Function):
+    """As reversible layers do: its backward calls `backward`, which adds to the `grad` of a part's parameters."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, part: nn.Module) -> torch.Tensor:
+        ctx.part = part
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return part(x)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = ctx.part(x)
+        torch.autograd.backward(y, gradient)
+        return x.grad, None
+
+
+class Reversible(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(RunsAgain.apply(self.first(x), self.second))  # type: ignore[no-any-return, no-untyped-call]
+
+
+@pytest.mark.parametrize("differentiate", [ms.value_and_grad, bridge.value_and_grad])
+def test_what_a_backward_adds_to_grad_is_in_the_gradients(differentiate: Any, context_mode: str) -> None:
+    torch.manual_seed(0)
+    module = Reversible()
+    reference = copy.deepcopy(module).to(torch_device())
+    cell: Any = bridge.cell(module)
+    expected = reference(on_device(data(4, 6)))
+    expected.backward(torch.ones_like(expected))
+    found = differentiate(cell, None, cell.trainable_params())(ms.Tensor(data(4, 6)))[1]
+    for own, parameter, kept in zip(found, reference.parameters(), module.parameters(), strict=True):
+        assert parameter.grad is not None and kept.grad is None
+        np.testing.assert_array_equal(own.asnumpy(), parameter.grad.cpu().numpy())

@@ -21,9 +21,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import bridge
+from bridge import aten
 from bridge.op import devices
 from bridge.programs import store
-from shared import data
+from shared import data, on_device, torch_device
 
 pytestmark = [pytest.mark.usefixtures("own_programs", "graph_mode")]
 
@@ -968,6 +969,73 @@ class CountsByData(nn.Module):
 def test_numbers_for_anything_else_are_refused(make: Callable[[], nn.Module]) -> None:
     with pytest.raises(RuntimeError, match=r"asks for a value that depends on data(?s:.*)x\.max\(\)\.item\(\)"):
         as_cell(make())(ms.Tensor(np.ones((2, 3), np.float32)))
+
+
+class Converges(nn.Module):
+    """It asks data a question, and then for a number until that is small."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert torch.isfinite(x).all()
+        while True:
+            x = x * 0.5
+            error = x.abs().max().item()
+            if error < 1.0:
+                return x
+
+
+def test_a_loop_that_ends_when_data_says_so_is_refused() -> None:
+    with pytest.raises(RuntimeError, match=r"asks for a value that depends on data(?s:.*)error = x\.abs"):
+        as_cell(Converges())(ms.Tensor(np.ones((2, 3), np.float32)))
+
+
+class Raises(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return ctx.missing * gradient  # type: ignore[no-any-return]
+
+
+class HasNoGradient(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Raises.apply(x)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def test_a_backward_that_fails_is_not_asked_without_a_gradient() -> None:
+    cell = as_cell(HasNoGradient())
+    x = ms.Tensor(np.ones((2, 3), np.float32))
+    np.testing.assert_array_equal(cell(x).asnumpy(), 2 * x.asnumpy())
+    with pytest.raises(Exception, match="missing"):
+        ms.grad(cell)(x)
+
+
+class Multiplies(nn.Module):
+    """Matrices, by one matrix that requires no gradient, from both sides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("matrix", torch.from_numpy(data(1, 7, 7)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        matrix: Any = self.matrix
+        y = x @ matrix + torch.matmul(matrix, x) + x.matmul(matrix) + torch.linalg.matmul(x, matrix)
+        return y  # type: ignore[no-any-return]
+
+
+def test_batches_of_matrices_are_multiplied_as_eager_pytorch_does() -> None:
+    """Under a mode of its own PyTorch makes one product of all, which rounds otherwise."""
+    module = Multiplies()
+    expected = copy.deepcopy(module).to(torch_device())(on_device(data(5, 7, 7, seed=1)))
+    found = as_cell(module)(ms.Tensor(data(5, 7, 7, seed=1)))
+    np.testing.assert_array_equal(found.asnumpy(), expected.cpu().numpy())
+    net = ms.nn.Cell()
+    net.matrix = ms.Tensor(data(1, 7, 7))
+    fused = bridge.fuse(lambda x: aten.matmul(x, net.matrix))
+    found = ms.jit(fused)(ms.Tensor(data(5, 7, 7, seed=1)))
+    expected = on_device(data(5, 7, 7, seed=1)) @ on_device(data(1, 7, 7))
+    np.testing.assert_array_equal(found.asnumpy(), expected.cpu().numpy())
 
 
 def note_run() -> None:

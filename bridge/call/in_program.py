@@ -11,6 +11,7 @@ import mindspore as ms
 import torch
 
 from bridge.call.arguments import Bound, TensorMark, resolve
+from bridge.call.matmul import matmul
 from bridge.call.torch_call import renamed, torch_call
 from bridge.op import dtypes
 from bridge.op.encoding import Slot
@@ -81,7 +82,10 @@ def call(bound: Bound, tensors: list[torch.Tensor], device: str) -> Any:
     state = _state(bound)
     tensors = [tensor.detach() if i in state else tensor for i, tensor in enumerate(tensors)]
     try:
-        results = torch_call(bound.overload, bound.text, tensors, device)
+        if bound.overload.name == "matmul":
+            results = matmul(*tensors)
+        else:
+            results = torch_call(bound.overload, bound.text, tensors, device)
     except Exception as error:
         raise renamed(error, bound.overload.name) from error
     return _plain(results)

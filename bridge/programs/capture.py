@@ -14,8 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from bridge.call.matmul import matmul
 from bridge.primitive.graph_calls import add_lines
 from bridge.programs import checkpoints, constant_arguments, in_lists, leaves, numbers_in_lists
+from bridge.programs.added_gradients import gradients_of
 from bridge.programs.calls import Call, Refusal, in_line
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
 from bridge.programs.data_sizes import NOT_TOLD, Sizes
@@ -30,9 +32,14 @@ from bridge.programs.tape import Tape
 
 # PyTorch logs what a meta kernel raises. The tape asks the kernel then.
 _QUIET = Replacement(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
+_MATMUL = [
+    *(Replacement(holder, "matmul", matmul) for holder in (torch, torch.Tensor, torch.linalg)),
+    Replacement(torch.Tensor, "__matmul__", matmul),
+    Replacement(torch.Tensor, "__rmatmul__", lambda self, other: matmul(other, self)),
+]
 _REPLACEMENTS = [
     *constant_arguments.REPLACEMENTS, *in_lists.REPLACEMENTS, *numbers_in_lists.REPLACEMENTS, checkpoints.REPLACEMENT,
-    leaves.REPLACEMENT, FORMAT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, _QUIET, *SEEDS,
+    leaves.REPLACEMENT, *_MATMUL, FORMAT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, _QUIET, *SEEDS,
 ]  # fmt: skip
 
 
@@ -185,10 +192,10 @@ def _differentiate(
         given = [torch.empty(r.shape, dtype=r.dtype, device=r.device) for r in tracked]
     cotangents = iter([tape.add(tensor) for tensor in given])
     try:
-        found = iter(torch.autograd.grad(tracked, asked, given, allow_unused=True))
+        found = iter(gradients_of(tracked, asked, given))
     except Refusal:
         raise
-    except RuntimeError as error:  # as of cuDNN's recurrent layers in evaluation
+    except (RuntimeError, AttributeError, LookupError, TypeError, ValueError) as error:
         return *nothing, f"{error}{_location(error, tape)}"
     gradients = [next(found) if tensor.requires_grad else None for tensor in tensors]
     return (

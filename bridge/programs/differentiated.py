@@ -10,6 +10,7 @@ import mindspore as ms
 import torch
 
 from bridge.programs import tree
+from bridge.programs.added_gradients import gradients_of
 from bridge.programs.fuse import Fused, refuse_torch_modules
 from bridge.programs.program import Program
 from bridge.programs.refusals import refuse_hooks_of_sums
@@ -104,8 +105,8 @@ def _gradients(results: Sequence[torch.Tensor], asked: Sequence[torch.Tensor]) -
     if not results or not leaves:
         return [torch.zeros_like(tensor) for tensor in asked]
     ones = [torch.ones_like(tensor) for tensor in results]
-    found = torch.autograd.grad(results, leaves, ones, allow_unused=True, materialize_grads=True)
-    dense = (gradient.to_dense() if gradient.is_sparse else gradient for gradient in found)
+    found = zip(leaves, gradients_of(results, leaves, ones), strict=True)
+    dense = (torch.zeros_like(leaf) if own is None else own.to_dense() if own.is_sparse else own for leaf, own in found)
     return [next(dense) if tensor.requires_grad else torch.zeros_like(tensor) for tensor in asked]
 
 

@@ -63,7 +63,7 @@ class Guards:
 
     def __init__(self) -> None:
         self._answers: list[Answer] = []
-        self._asked = 0
+        self._asked = self._numbers = 0
         self._gives_numbers = True
         self._gave_numbers = False
         self._gave_integers = False
@@ -71,7 +71,7 @@ class Guards:
 
     def begin(self) -> None:
         """The function runs from its beginning."""
-        self._asked = 0
+        self._asked = self._numbers = 0
         self._gave_numbers = self._gave_integers = False
 
     def answer(self, of_finite: Callable[[], bool | None]) -> Answer:
@@ -105,6 +105,10 @@ class Guards:
         """What stands for one that the run asks for; None where it is not on the way to an error."""
         if self.is_settled() or not self._gives_numbers:
             return None
+        self._numbers += 1
+        if self._numbers > _MOST:
+            self._gives_numbers = False
+            return None
         if is_integer(dtype):
             self._gave_integers = True
             return _INTEGER
@@ -115,7 +119,7 @@ class Guards:
 
     def failed(self, error: Exception) -> bool:
         """The run ended in an error. Whether an answer is what led to it, and the other is to be tried."""
-        if (self._gave_numbers or self._gave_integers) and not _is_raised(error):
+        if (self._gave_numbers or self._gave_integers) and not (self._gives_numbers and _is_raised(error)):
             self._gives_numbers = False  # the next run says where it asks
             return True
         del self._answers[self._asked :]

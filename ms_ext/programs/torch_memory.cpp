@@ -1,5 +1,7 @@
 #include "programs/torch_memory.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -88,6 +90,43 @@ std::vector<at::Tensor> tensors_on(const TensorMemory *memories, size_t count) {
   return tensors;
 }
 
+namespace {
+
+// What a module's own backward adds to the `grad` of leaves, as one does that calls `backward` itself. At the end they
+// have what they had before.
+class AddedToLeaves {
+ public:
+  explicit AddedToLeaves(const std::vector<at::Tensor> &leaves) : leaves_(leaves) {
+    for (const at::Tensor &leaf : leaves_) {
+      before_.push_back(leaf.grad());
+      if (before_.back().defined()) leaf.mutable_grad().reset();
+    }
+  }
+
+  ~AddedToLeaves() {
+    for (size_t i = 0; i < leaves_.size(); ++i) {
+      if (before_[i].defined() || leaves_[i].grad().defined()) leaves_[i].mutable_grad() = before_[i];
+    }
+  }
+
+  AddedToLeaves(const AddedToLeaves &) = delete;
+  AddedToLeaves &operator=(const AddedToLeaves &) = delete;
+
+  void add_to(std::vector<at::Tensor> *gradients) const {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < leaves_.size(); ++i) {
+      const at::Tensor &found = leaves_[i].grad();
+      if (found.defined()) (*gradients)[i] = (*gradients)[i].defined() ? at::add(found, (*gradients)[i]) : found;
+    }
+  }
+
+ private:
+  const std::vector<at::Tensor> &leaves_;
+  std::vector<at::Tensor> before_;
+};
+
+}  // namespace
+
 std::vector<at::Tensor> differentiate(const std::vector<at::Tensor> &inputs, const bool *wanted,
                                       const std::vector<at::Tensor> &outputs, std::vector<at::Tensor> gradients) {
   std::vector<at::Tensor> roots, given, leaves, results(inputs.size());
@@ -100,8 +139,10 @@ std::vector<at::Tensor> differentiate(const std::vector<at::Tensor> &inputs, con
     if (wanted[i] && inputs[i].requires_grad()) leaves.push_back(inputs[i]);
   }
   if (roots.empty() || leaves.empty()) return results;
+  const AddedToLeaves added(leaves);
   auto found = torch::autograd::grad(roots, leaves, given, /*retain_graph=*/false, /*create_graph=*/false,
                                      /*allow_unused=*/true);
+  added.add_to(&found);
   for (size_t i = 0, next = 0; i < inputs.size(); ++i) {
     if (wanted[i] && inputs[i].requires_grad()) results[i] = std::move(found[next++]);
   }
