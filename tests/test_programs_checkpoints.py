@@ -341,6 +341,8 @@ def test_a_list_of_hooks_that_a_capture_makes_is_not_left(graph_mode: None) -> N
 def as_text(module: nn.Module, name: str) -> Any:
     """What an attribute is and holds, to be compared."""
     kept = getattr(module, name, "none")
+    if isinstance(kept, torch.Tensor):  # wherever it is
+        return kept.tolist()
     state = getattr(kept, "getstate", None) or getattr(kept, "get_state", None)
     return repr([kept, state and state(), getattr(getattr(kept, "bit_generator", None), "state", None)])
 
