@@ -188,6 +188,119 @@ def test_statistics_are_counted_once(differentiate: Any) -> None:
     compare(Normalized(), ARRAYS[:2], differentiate)
 
 
+class MasksPadding(nn.Module):
+    """The mask is as long as the longest, and fits only where there are as many steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            mask = torch.arange(int(lengths.max()), device=x.device) >= lengths[:, None]
+            x = layer(x).masked_fill(mask[..., None], 0)
+        result, _ = self.attention(x, x, x, key_padding_mask=mask)
+        return result
+
+
+@pytest.mark.parametrize("is_unknown", [False, True])
+def test_a_size_is_what_fits(is_unknown: bool) -> None:
+    torch.manual_seed(0)
+    net = bridge.cell(MasksPadding().eval())
+    own = copy.deepcopy(net.module)
+    batches = [RNG.standard_normal(shape).astype(np.float32) for shape in [(3, 7, 4), (2, 5, 4)]]
+    if is_unknown:
+        unknown = [ms.Tensor(shape=[None, None, 4], dtype=ms.float32), ms.Tensor(shape=[None], dtype=ms.int64)]
+        net.set_inputs(*unknown)
+
+    @ms.jit
+    def call(x, lengths):
+        return net(x, lengths)
+
+    for batch in batches:
+        lengths = np.arange(len(batch)) + batch.shape[1] - len(batch) + 1
+        found = call(ms.Tensor(batch), ms.Tensor(lengths)).asnumpy()
+        expected = own.to(torch_device())(on_device(batch), on_device(lengths))
+        np.testing.assert_array_equal(found, expected.detach().cpu().numpy())
+    with pytest.raises(RuntimeError, match="was taken to be 5, with which the program fits together, and is another"):
+        call(ms.Tensor(batch), ms.Tensor(lengths - 1)).asnumpy()
+
+
+class Couples(nn.Module):
+    """The mask is a buffer, and the layer fits only as many columns as it marks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.tensor([True, False, True, False]))
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[:, self.mask] = self.layer(x[:, ~self.mask])
+        return x
+
+
+class Cuts(nn.Module):
+    """A buffer has the bounds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("bounds", torch.tensor([1, 4]))
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x[:, self.bounds[0] : self.bounds[1]])
+
+
+@pytest.mark.parametrize("module", [Couples, Cuts])
+def test_a_size_is_what_a_buffer_gives(module: Any) -> None:
+    torch.manual_seed(0)
+    compare(module(), ARRAYS[:2])
+
+
+class BeginsByData(nn.Module):
+    """The first batch decides the scale, as in an activation normalization."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4))
+        self.register_buffer("initialized", torch.tensor(False))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.initialized:
+            with torch.no_grad():
+                self.scale.copy_(1 / x.std(0))
+            self.initialized.fill_(True)
+        return x * self.scale
+
+
+@pytest.mark.usefixtures("own_programs")
+def test_a_question_is_answered_as_a_buffer_says() -> None:
+    module = BeginsByData()
+    net = bridge.cell(module)
+    x = ms.Tensor(ARRAYS[0])
+
+    def compiled() -> Any:
+        @ms.jit
+        def call(x):
+            return net(x)
+
+        return call
+
+    with pytest.raises(RuntimeError, match=r"that the same call changes(.|\n)*if not self.initialized:"):
+        compiled()(x)
+    expected = net(x).asnumpy()
+    for _ in range(2):  # the second takes it from the store
+        call = compiled()
+        np.testing.assert_array_equal(call(x).asnumpy(), expected)
+    net.parameters_dict()["initialized"].set_data(ms.Tensor(False))
+    with pytest.raises(RuntimeError, match=r"was taken to be True when the graph was compiled, and is False now"):
+        call(x).asnumpy()
+    with pytest.raises(RuntimeError, match="that the same call changes"):  # the one in the store is for another buffer
+        compiled()(x)
+
+
 def test_with_an_unknown_size() -> None:
     net = bridge.cell(Scaled(with_loops))
     net.set_inputs(ms.Tensor(shape=[None, 4], dtype=ms.float32))

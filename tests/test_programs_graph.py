@@ -1094,3 +1094,18 @@ def test_what_maps_a_module_is_refused(how: Callable[[Any], Any]) -> None:
 
     with pytest.raises(RuntimeError, match=r"Linear: mindspore\.vmap, jacrev and jacfwd map no program of several"):
         how(call)(ms.Tensor(data(2, 4)))
+
+
+def test_a_graph_says_that_the_module_has_another_dtype() -> None:
+    net = bridge.cell(nn.Linear(3, 2))
+    x = ms.Tensor(np.ones((4, 3), np.float32))
+
+    @ms.jit
+    def call(x):
+        return net(x)
+
+    expected = call(x).asnumpy()
+    net.module.double()
+    with pytest.warns(UserWarning, match=r"weight: PyTorch's tensor has another shape or dtype now(.|\n)*goes on with"):
+        found = call(x)
+    np.testing.assert_array_equal(found.asnumpy(), expected)

@@ -151,6 +151,7 @@ def _captured(
             outputs = [tape.register(result) for result in results]
             assigned = tape.assigned.changed()
             tape.calls += tape.assigned.write_back()
+            tape.held.refuse_changes()
             forward = len(tape.calls)
             tape.data_sizes.refused = "its gradient asks for a shape that depends on data, which a graph does not know"
             cotangents, gradients, no_gradient = _differentiate(tape, results, leaves)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 from collections.abc import Callable, Collection, Sequence
@@ -14,6 +15,7 @@ from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
 from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Place, Sizes
+from bridge.programs.fits import fitting
 from bridge.programs.listing import Listing, is_once, new_register
 from bridge.programs.memory import storage_of
 from bridge.programs.split import split
@@ -40,7 +42,7 @@ class Count:
 
     Attributes:
         run: what it is a part of.
-        numbers: those of the sizes that it gives.
+        numbers: those of the sizes that it gives; or, if it makes no calls, of those that have to fit (fits.py).
         listing: the program.
         positions: those of its inputs among the run's.
     """
@@ -51,26 +53,51 @@ class Count:
     positions: list[int]
 
 
-def count(captured_with: Callable[[Sizes], Captured], known: dict[int, int], needed: Collection[int]) -> Count:
-    """The program that gives sizes which follow from no size but the known.
+def count(
+    captured_with: Callable[[Sizes], Captured],
+    known: dict[int, int],
+    needed: Collection[int],
+    guessed: Collection[int],
+) -> Count:
+    """The program that gives sizes which follow from no size but the known; or one without calls, where further sizes
+    have to fit.
 
     Args:
         captured_with: captures the function.
         known: sizes that the program is told, by their numbers.
         needed: the positions of inputs that it takes in any case.
+        guessed: the numbers of those sizes of which it is known that they have to fit.
 
     Raises:
         NoSize: see there.
         Refusal: there is no such size.
         Exception: what the function raises, whatever the other sizes are taken to be.
     """
+
+    def sizes(others: int) -> Sizes:
+        return Sizes({**known, **dict.fromkeys(guessed, others), **guesses}, others, frozenset(guesses))
+
+    guesses: dict[int, int] = {}
+    if guessed:
+        _, guesses = fitting(captured_with, sizes, guessed)
     errors: list[Exception] = []
+    counted: Count | None = None
     try:
         for pair in STAND_INS_OF_SIZES:
             try:
-                return _count(lambda others: captured_with(Sizes(known, others)), pair, known, needed)
+                counted = _count(lambda others: captured_with(sizes(others)), pair, {**known, **guesses}, needed)
+                break
             except Exception as error:
                 errors.append(error)
+        if counted is not None and not counted.run.no_gradient:
+            return counted
+        if counted is not None or not isinstance(errors[0], Refusal):
+            with contextlib.suppress(Exception):
+                run, found = fitting(captured_with, sizes)
+                if found and (counted is None or not run.no_gradient):
+                    return Count(run, [*found], Listing(run.tape, [], [], []), [])
+        if counted is not None:
+            return counted
         if not isinstance(errors[0], Refusal):
             add_lines(errors[0], _OTHERS)
         raise errors[0]

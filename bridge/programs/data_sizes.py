@@ -45,10 +45,14 @@ class Sizes:
     Args:
         known: some of them.
         others: what all others are taken to be; None if the run is to end at the first.
+        guessed: the numbers of those among the known that are taken to be what fits (fits.py).
+        tapes: takes those of the runs with them (tape.py), if somebody asks for them.
     """
 
     known: Mapping[int, int] = field(default_factory=dict)
     others: int | None = None
+    guessed: frozenset[int] = frozenset()
+    tapes: list[Any] | None = None
 
 
 NOT_TOLD = Sizes()
@@ -69,6 +73,21 @@ class Place:
     dimension: int | Literal["marked", "value"]
     calls: int
     line: FrameSummary | None
+
+
+@dataclass(frozen=True)
+class Told:
+    """A size that the run is told.
+
+    Args:
+        size: the number.
+        place: what has it.
+        is_guessed: whether it is what fits.
+    """
+
+    size: int
+    place: Place
+    is_guessed: bool
 
 
 class DataSizes:
@@ -122,9 +141,7 @@ class DataSizes:
         values = {symbol: self._size(number, mask) for symbol, number in numbers.items()}
         return _of_known_sizes(func, args, kwargs, results, values, fake_mode)
 
-    def note(
-        self, registers: list[int | None], mask: int | None, calls: int, line: FrameSummary | None
-    ) -> list[tuple[int, Place]]:
+    def note(self, registers: list[int | None], mask: int | None, calls: int, line: FrameSummary | None) -> list[Told]:
         """These registers have the results of a call in this line, before which so many are made. Gives the new sizes
         that the run is told, and what has them after the call."""
         told = []
@@ -142,11 +159,11 @@ class DataSizes:
         self._new = {}
         return told
 
-    def _told(self, number: int, place: Place) -> list[tuple[int, Place]]:
-        known = self._sizes.known
-        return [(known[number], place)] if number in known else []
+    def _told(self, number: int, place: Place) -> list[Told]:
+        sizes = self._sizes
+        return [Told(sizes.known[number], place, number in sizes.guessed)] if number in sizes.known else []
 
-    def value(self, register: int, calls: int, line: FrameSummary | None) -> tuple[int, list[tuple[int, Place]]]:
+    def value(self, register: int, calls: int, line: FrameSummary | None) -> tuple[int, list[Told]]:
         """The integer of a tensor that Python asks for in this line, after so many calls; and what `note` gives.
 
         Raises: see results.

@@ -26,7 +26,7 @@ from bridge.programs.attributes import Attributes
 from bridge.programs.calls import Refusal
 from bridge.programs.capture import Spec
 from bridge.programs.counts import CARRIER, NoSize
-from bridge.programs.data_sizes import Sizes, UnknownSize
+from bridge.programs.data_sizes import UnknownSize
 from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.kernel import count_kernel, forward_kernel, program_call, program_result
 from bridge.programs.refusals import keeps_between_calls, no_python_draws, refuse_hooks, refuse_racing_gradients
@@ -54,6 +54,7 @@ class _Wanted:
         device: PyTorch's name of it.
         unknown: the positions of inputs with sizes that only the run tells.
         numbers: those of the sizes that the last inputs carry (data_sizes.py).
+        guessed: those of the sizes that have to fit (fits.py).
         is_count: whether the program gives further such sizes.
     """
 
@@ -62,6 +63,7 @@ class _Wanted:
     device: str
     unknown: tuple[int, ...]
     numbers: list[int]
+    guessed: list[int]
     is_count: bool = False
 
     @property
@@ -151,14 +153,18 @@ class GraphProgram:
         torch_device = devices.torch_name(device)
         tensors: list[Any] = [*weights, *arguments.tensors]
         numbers: list[int] = []  # of the sizes that data decides and a program has counted
+        guessed: list[int] = []
         while True:
             unknown = tuple(i for i, spec in enumerate(specs) if -1 in spec.shape)
-            wanted = _Wanted(arguments, specs, torch_device, unknown, numbers)
+            wanted = _Wanted(arguments, specs, torch_device, unknown, numbers, guessed)
             try:
                 found = self._found(wanted)
                 break
             except UnknownSize as asked:
                 counted = self._counted(wanted, asked)
+            if not counted.results:
+                guessed = [*guessed, *counted.tree]
+                continue
             kernel = count_kernel(self.name, counted, device)
             call = program_call(kernel, counted.forward, [_read(tensor) for tensor in tensors])
             tensors += [_carrier(Item(call, i)) for i in range(counted.results)]
@@ -209,7 +215,7 @@ class GraphProgram:
         with self.autocast():
             precision = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
         called = self.function, wanted.arguments.known
-        inputs = wanted.specs, precision, wanted.unknown, wanted.numbers, wanted.is_count
+        inputs = wanted.specs, precision, wanted.unknown, wanted.numbers, wanted.guessed, wanted.is_count
         return store.key(called, self.state.tensors, inputs, wanted.device)
 
     def _captured_alike(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
@@ -279,8 +285,8 @@ class GraphProgram:
             with no_python_draws():
                 inputs = run, self.state.tensors, specs, device, store.place(), wanted.unknown
                 if wanted.is_count:
-                    return plan.make_count(*inputs, wanted.sizes)
-                found, origin = plan.make(*inputs, Sizes(wanted.sizes))
+                    return plan.make_count(*inputs, wanted.sizes, wanted.guessed)
+                found, origin = plan.make(*inputs, wanted.sizes, wanted.guessed)
         except RuntimeError as error:
             if "a leaf Variable that requires grad" not in str(error):
                 raise

@@ -81,11 +81,18 @@ class Guards:
             of_finite: gives that of an Answer.
         """
         if self._asked == _MOST:
-            return Answer(None)
+            self._answers[-1] = Answer(None)
+            return self._answers[-1]
         if self._asked == len(self._answers):
             self._answers.append(self._first(of_finite()))
         self._asked += 1
         return self._answers[self._asked - 1]
+
+    def settle(self, value: bool, error: str) -> Answer:
+        """The answer to the last question, which was refused: it has this value in this run, and the other one leads to
+        an error."""
+        last = self._answers[self._asked - 1] = replace(self._answers[self._asked - 1], error=error)
+        return replace(last, value=value)
 
     def _first(self, of_finite: bool | None) -> Answer:
         """What is taken for an answer to a new question."""

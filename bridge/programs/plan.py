@@ -7,8 +7,9 @@ import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ import torch
 from bridge.op import dtypes
 from bridge.programs.capture import Captured, Spec, capture
 from bridge.programs.counts import count
-from bridge.programs.data_sizes import NOT_TOLD, Sizes
+from bridge.programs.data_sizes import Sizes
+from bridge.programs.fits import fitting
 from bridge.programs.kept_elsewhere import KeptElsewhere
 from bridge.programs.listing import Listing, is_once
 from bridge.programs.split import split
@@ -94,6 +96,7 @@ class Origin:
         is_constant: whether a tensor that it has made is the same in each call, whatever the tensors with some ids are.
         follows_from_state: whether a tensor that it has made follows from the state alone.
         kept: what it has left elsewhere.
+        held: the tensors of the state that it takes to hold what they hold now (held.py), by their positions.
     """
 
     files: set[str]
@@ -101,6 +104,7 @@ class Origin:
     is_constant: Callable[[torch.Tensor, set[int]], bool]
     follows_from_state: Callable[[torch.Tensor], bool]
     kept: KeptElsewhere
+    held: dict[int, torch.Tensor]
 
 
 def make(
@@ -110,15 +114,24 @@ def make(
     device: str,
     folder: pathlib.Path,
     shapes_of: Sequence[int] = (),
-    sizes: Sizes = NOT_TOLD,
+    known: Mapping[int, int] = MappingProxyType({}),
+    guessed: Collection[int] = (),
 ) -> tuple[Plan, Origin]:
     """Capture a function (see `capture`) and write its programs into a folder. The caller fills in the tree.
 
     Args:
         shapes_of: the positions of inputs that backward takes in any case.
-        sizes: those that data decides.
+        known: sizes that data decides, by their numbers.
+        guessed: the numbers of further ones, which have to fit (fits.py).
     """
-    captured = capture(function, state, inputs, device, sizes)
+
+    def captured_with(sizes: Sizes) -> Captured:
+        return capture(function, state, inputs, device, sizes)
+
+    if guessed:
+        captured, _ = fitting(captured_with, lambda size: Sizes({**known, **dict.fromkeys(guessed, size)}), guessed)
+    else:
+        captured = captured_with(Sizes(known))
     origin = _origin(captured)
     pair = split(captured, shapes_of)
     plan = Plan(
@@ -142,12 +155,15 @@ def make_count(
     folder: pathlib.Path,
     shapes_of: Sequence[int],
     known: dict[int, int],
+    guessed: Collection[int],
 ) -> tuple[Plan, Origin]:
-    """The plan of the program that gives sizes that data decides (counts.py). Its tree has the numbers of the sizes.
+    """The plan of the program that gives sizes that data decides (counts.py). Its tree has the numbers of the sizes. If
+    it has no results, these sizes have to fit.
 
     Args:
         shapes_of: the positions of inputs that it takes in any case.
         known: the sizes that it is told, by their numbers.
+        guessed: the numbers of those of which it is known that they have to fit.
     """
     origins: dict[int, Origin] = {}
 
@@ -156,10 +172,10 @@ def make_count(
         origins[id(run)] = _origin(run)
         return run
 
-    found = count(captured_with, known, shapes_of)
+    found = count(captured_with, known, shapes_of, guessed)
     program = _write(found.listing, folder)
     program.groups = [[found.positions[i] for i in group] for group in program.groups]
-    plan = Plan(program, len(found.numbers), found.numbers, [], [], [None] * len(found.run.inputs), [], "")
+    plan = Plan(program, len(found.listing.outputs), found.numbers, [], [], [None] * len(found.run.inputs), [], "")
     return plan, origins[id(found.run)]
 
 
@@ -167,7 +183,7 @@ def _origin(captured: Captured) -> Origin:
     tape = captured.tape
     found = {id(tensor) for number, tensor in tape.constants.items() if number not in tape.fresh}
     follows_from_state = functools.partial(tape.follows_from, captured.inputs[: captured.state])
-    return Origin(tape.files, found, tape.is_constant, follows_from_state, tape.kept)
+    return Origin(tape.files, found, tape.is_constant, follows_from_state, tape.kept, tape.held.taken)
 
 
 def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:

@@ -72,7 +72,7 @@ def _checked(name: str, data_of: Data, arrays: list[_Array]) -> Callable[..., An
                 raise _refusal(name)
             found = own(data.requires_grad_(tensor.requires_grad), *args, **kwargs)
         if name == "numpy":
-            arrays.append(_Array(tensor, found, _stack()))
+            arrays.append(_Array(tensor, found, stack()))
         return found
 
     return read
@@ -84,13 +84,13 @@ def _printing(name: str, refused: set[int], printed: list[Refusal]) -> Replaceme
     def text(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> str:
         if id(tensor) not in refused:
             return own(tensor, *args, **kwargs)
-        printed.append(_refusal(name).with_traceback(_stack()))
+        printed.append(_refusal(name).with_traceback(stack()))
         return f"tensor of shape {list(tensor.shape)}"
 
     return Replacement(torch.Tensor, name, text)
 
 
-def _stack() -> TracebackType | None:
+def stack() -> TracebackType | None:
     """Where the program is."""
     found, frame = None, sys._getframe(2)
     while frame is not None:

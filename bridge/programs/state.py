@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -245,8 +245,10 @@ def _follow_in_graphs() -> None:
         return
     for state in [*_in_graphs]:
         if state.is_assigned():
-            with contextlib.suppress(ValueError):  # other parts than a Cell has, and the graph need not be that Cell's
+            try:
                 state.follow_assigned()
+            except ValueError as error:  # and the graph need not be that Cell's
+                warnings.warn(f"{error}. A graph that was compiled before goes on without it", stacklevel=1)
 
 
 def _parameter_of(name: str, tensor: torch.Tensor, calls: Any) -> ms.Parameter:

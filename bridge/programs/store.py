@@ -23,8 +23,9 @@ import mindspore
 import torch
 
 from bridge.kernels.cache import folder
+from bridge.programs import held
 from bridge.programs.plan import Origin, Plan
-from bridge.programs.written_down import write_down
+from bridge.programs.written_down import digest_of, write_down
 
 _OWN = pathlib.Path(__file__).parent
 # What versions stand for.
@@ -40,10 +41,12 @@ class Key:
     Args:
         name: that of its file.
         tensors: the ids of the tensors that the name follows from.
+        state: the tensors that are the program's inputs.
     """
 
     name: str
     tensors: set[int]
+    state: Sequence[torch.Tensor]
 
 
 def key(called: Any, state: Sequence[torch.Tensor], inputs: Any, device: str) -> Key | None:
@@ -63,7 +66,7 @@ def key(called: Any, state: Sequence[torch.Tensor], inputs: Any, device: str) ->
         digest.update(repr(part).encode())
     for source in sorted(_OWN.glob("*.py")):
         digest.update(source.read_bytes())
-    return Key(digest.hexdigest()[:32], written.tensors)
+    return Key(digest.hexdigest()[:32], written.tensors, state)
 
 
 def _choices(device: str) -> Any:
@@ -82,13 +85,17 @@ def place() -> pathlib.Path:
     return folder() / "programs"
 
 
-def load(name: str) -> Plan | None:
+def load(key: Key) -> Plan | None:
     """A plan that is kept, if what it came from is as it was."""
     try:
-        kept = json.loads((place() / f"{name}.json").read_text())
+        kept = json.loads((place() / f"{key.name}.json").read_text())
     except (OSError, ValueError):
         return None
     if any(_digest(path) != digest for path, digest in kept["sources"].items()):
+        return None
+    if kept["held"]:
+        held.wait()
+    if any(digest_of(key.state[int(position)]) != digest for position, digest in kept["held"].items()):
         return None
     plan = Plan.from_json(kept["plan"])
     return plan if all(os.path.exists(path) for path in plan.files) else None
@@ -96,14 +103,15 @@ def load(name: str) -> Plan | None:
 
 def has(key: Key | None) -> bool:
     """Whether there is such a plan."""
-    return key is not None and load(key.name) is not None
+    return key is not None and load(key) is not None
 
 
-def keep(name: str, plan: Plan, files: Iterable[str]) -> None:
-    """Keep a plan, which came from code in these files."""
-    sources = {path: _digest(path) for path in sorted(_sources(files))}
+def keep(name: str, plan: Plan, origin: Origin) -> None:
+    """Keep a plan."""
+    sources = {path: _digest(path) for path in sorted(_sources(origin.files))}
+    now = {position: digest_of(tensor) for position, tensor in origin.held.items()}
     fresh = place() / f"{name}.{os.getpid()}"
-    fresh.write_text(json.dumps({"plan": plan.to_json(), "sources": sources}))
+    fresh.write_text(json.dumps({"plan": plan.to_json(), "sources": sources, "held": now}))
     os.replace(fresh, place() / f"{name}.json")
 
 
@@ -131,9 +139,9 @@ def plan(key: Key | None, capture: Callable[[], tuple[Plan, Origin]]) -> Plan:
 
     A new one is kept if the key knows the tensors that the function has found.
     """
-    found = None if key is None else load(key.name)
+    found = None if key is None else load(key)
     if found is None:
         found, origin = capture()
         if key is not None and origin.tensors <= key.tensors:
-            keep(key.name, found, origin.files)
+            keep(key.name, found, origin)
     return found

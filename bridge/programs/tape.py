@@ -28,10 +28,11 @@ from bridge.primitive import direct
 from bridge.programs import ctc_loss
 from bridge.programs.assigned_data import AssignedData
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, draws, in_line, no_modes, registers, results_of
-from bridge.programs.data_sizes import DataSizes, Place, Sizes, UnknownSize, is_put, put
+from bridge.programs.data_sizes import DataSizes, Sizes, Told, UnknownSize, is_put, put
 from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.finiteness import answer_of_finite
 from bridge.programs.guards import EQUAL, Answer, Guards, checks, is_equal, is_integer, is_question
+from bridge.programs.held import TAKEN, Held
 from bridge.programs.kept_elsewhere import KeptElsewhere, is_own
 from bridge.programs.memory import layout, storage_of
 from bridge.programs.replaced import Replacement
@@ -106,6 +107,11 @@ class Tape(TorchDispatchMode):
         self._values = Values(self.calls, self.tensors, self.constants)
         self.draws = Draws(self._like, self.tensors)
         self.momentum = RunTimeMomentum(self.register)
+        self.asked = 0
+        """How often the function has called PyTorch."""
+        if sizes.tapes is not None:
+            sizes.tapes.append(self)
+        self.held = Held(self._values, self.calls, self.tensors, self.constants)
         self.assigned = AssignedData(self.tensors, self.register, self._stand_in)
 
     def add(self, tensor: torch.Tensor) -> int:
@@ -117,6 +123,7 @@ class Tape(TorchDispatchMode):
     def take_state(self, tensor: torch.Tensor, register: int, is_copied: bool) -> None:
         """Take a tensor with data for an input, or for a copy of it."""
         self.assigned.add(tensor, register)
+        self.held.add(tensor, register)
         if is_copied:
             copied = self._like(register)
             clone = torch.ops.aten.clone.default
@@ -222,6 +229,7 @@ class Tape(TorchDispatchMode):
             return func(*args, **kwargs)
         if not isinstance(func, torch._ops.OpOverload):
             raise Refusal(f"torch's {func} is no single operator, which a graph takes: PyNative mode takes all")
+        self.asked += 1
         node = torch._C._current_autograd_node()
         if node is not None:
             func = _IN_PLACE.get((node.name(), func), func)
@@ -259,7 +267,7 @@ class Tape(TorchDispatchMode):
         if func is ctc_loss.BACKWARD:
             self._repeat_ctc_loss(arguments)
         found = [None if result is None else self._result(result) for result in results_of(func, results)]
-        told: list[tuple[int, Place]] = []
+        told: list[Told] = []
         if sized is not None:
             told = self.data_sizes.note(found, self._mask(func, arguments), len(self.calls), self.line())
         call = Call(func, arguments, found, list(_written(func, arguments)))
@@ -389,8 +397,11 @@ class Tape(TorchDispatchMode):
             if func is EQUAL and args[0].shape != args[1].shape:
                 return False
             answer = self.guards.answer(lambda: self._of_finite(func, operands[0]))
+            asked = self._equal(*operands) if func is EQUAL else operands[0]
+            if answer.value is None and (held := self.held.answer(asked)) is not None:
+                answer = self.guards.settle(held, TAKEN)
             if answer.value is not None:
-                return self._checked(answer, self._equal(*operands) if func is EQUAL else operands[0])
+                return self._checked(answer, asked)
         if known is None:
             if func is torch.ops.aten._local_scalar_dense.default and self._is_size(args[0]):
                 return self._data_size(operands[0])
@@ -446,15 +457,18 @@ class Tape(TorchDispatchMode):
         first = Call(aten._shape_as_tensor.default, [Register(register)], [given])
         return [first, Call(aten.slice.Tensor, [Register(given), 0, dimension, dimension + 1, 1], [number])], number
 
-    def _check(self, told: Sequence[tuple[int, Place]]) -> None:
-        """Have the program check sizes that the run is told: what Python makes of another size may lead to others."""
-        for size, place in told:
-            calls, number = self.size(place.register, place.dimension)
+    def _check(self, told: Sequence[Told]) -> None:
+        """Have the program check sizes that the run is told: what Python makes of another size may lead to others, and
+        what fits need not be the data's."""
+        for one in told:
+            if one.is_guessed:
+                self.held.size(one.place)  # which notes what it follows from
+            calls, number = self.size(one.place.register, one.place.dimension)
             is_equal = self._like(number)
-            message = f"{_MISCOUNTED}{in_line(place.line)}"
+            message = (_GUESSED.format(one.size) if one.is_guessed else _MISCOUNTED) + in_line(one.place.line)
             self.calls += [
                 *calls,
-                Call(torch.ops.aten.eq.Scalar, [Register(number), size], [is_equal]),
+                Call(torch.ops.aten.eq.Scalar, [Register(number), one.size], [is_equal]),
                 Call(torch.ops.aten._assert_async.msg, [Register(is_equal), message], []),
             ]
 
@@ -491,6 +505,10 @@ def _unknown_shape(func: Any) -> str:
 
 _MISCOUNTED = (
     "a size that depends on data follows from another one in a way that a graph does not know: PyNative mode does"
+)
+_GUESSED = (
+    "a size that depends on data was taken to be {}, with which the program fits together, and is another one now: "
+    "PyNative mode takes it as it is"
 )
 _UNKNOWN_VALUE = _unknown("Python (`if`, `int`, `.item()` ...) asks for a value")
 

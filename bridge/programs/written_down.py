@@ -73,6 +73,12 @@ def write_down(called: Any, state: Sequence[torch.Tensor]) -> Written | None:
     return Written(hashlib.sha256(to.getvalue()).digest(), pickler.tensors)
 
 
+def digest_of(tensor: torch.Tensor) -> str:
+    """That of a tensor's data."""
+    data = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return hashlib.sha256(data.tobytes()).hexdigest()
+
+
 class _Pickler(pickle.Pickler):
     """Writes tensors as their shapes and digests, and functions as their code."""
 
@@ -89,8 +95,7 @@ class _Pickler(pickle.Pickler):
         if id(value) in self._state:
             return repr((spec, self._state[id(value)]))
         layout = value.stride(), value.is_conj(), value.is_neg()
-        data = value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy()
-        return repr((spec, layout, hashlib.sha256(data.tobytes()).hexdigest()))
+        return repr((spec, layout, digest_of(value)))
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, FunctionType) and not _is_importable(value):

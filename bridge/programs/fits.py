@@ -1,0 +1,113 @@
+"""Sizes that data decides and that have to be certain ones: `torch.arange(int(lengths.max())) < lengths[:, None]` masks
+padding, and fits only if there are as many steps as in what it masks.
+
+What fits is found by trial: what the buffers at hand give, else one of the sizes at hand. The program checks it when it
+runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from typing import Any
+
+from bridge.programs.capture import Captured
+from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Sizes, UnknownSize
+
+# So many of PyTorch's calls are made without data to find what fits: that takes about a minute.
+_MOST = 50_000
+
+
+def fitting(
+    captured_with: Callable[[Sizes], Captured], sizes: Callable[[int], Sizes], among: Collection[int] | None = None
+) -> tuple[Captured, dict[int, int]]:
+    """The run of a function with sizes that fit, and these sizes, by their numbers.
+
+    Args:
+        captured_with: captures the function.
+        sizes: gives those that it is told, with a stand-in for the others.
+        among: the numbers of those that may be guessed; None for all that it is not told.
+
+    Raises:
+        UnknownSize: it asks for a size that is none of these.
+        Exception: what the function raises, if nothing fits.
+    """
+    errors: list[Exception] = []
+    try:
+        for stand_in, _ in STAND_INS_OF_SIZES:
+            try:
+                return _Search(captured_with, sizes(stand_in), among).run()
+            except UnknownSize:
+                raise
+            except Exception as error:
+                errors.append(error)
+        raise errors[0]
+    finally:
+        errors.clear()  # this frame, which they hold, would keep them
+
+
+class _Search:
+    """One with one stand-in: size by size, as each makes the function go on to more of PyTorch's calls."""
+
+    def __init__(self, captured_with: Callable[[Sizes], Captured], told: Sizes, among: Collection[int] | None) -> None:
+        self._captured_with = captured_with
+        self._told = told
+        self._among = among
+        self._left = _MOST // len(STAND_INS_OF_SIZES)
+
+    def run(self) -> tuple[Captured, dict[int, int]]:
+        guesses: dict[int, int] = {}
+        while True:
+            tape, found = self._capture(guesses)
+            if isinstance(found, UnknownSize):
+                raise found
+            if isinstance(found, Captured) and not found.no_gradient:
+                return found, guesses
+            more = self._better(guesses, tape)
+            if more is None:
+                if isinstance(found, Captured):
+                    return found, guesses
+                raise found
+            guesses = more
+
+    def _capture(self, guesses: dict[int, int]) -> tuple[Any, Captured | Exception]:
+        """The tape of a run with these guesses, and what came of it."""
+        tapes: list[Any] = []
+        guessed = self._told.guessed | guesses.keys()
+        try:
+            found = self._captured_with(
+                replace(self._told, known={**self._told.known, **guesses}, guessed=guessed, tapes=tapes)
+            )
+            return tapes[-1], found
+        except Exception as error:
+            return tapes[-1], error
+        finally:
+            self._left -= sum(tape.asked for tape in tapes)
+
+    def _better(self, guesses: dict[int, int], failed: Any) -> dict[int, int] | None:
+        """These guesses and another one, with which the function makes more calls than in the run that failed; None if
+        there is none."""
+        for number in reversed(range(len(failed.data_sizes.places))):
+            if number in guesses or not self._may_guess(number):
+                continue
+            for size in _candidates(failed, number, guesses.values()):
+                if self._left < 0:
+                    return None
+                more = {**guesses, number: size}
+                tape, found = self._capture(more)
+                if tape.asked > failed.asked or (isinstance(found, Captured) and not found.no_gradient):
+                    return more
+        return None
+
+    def _may_guess(self, number: int) -> bool:
+        return number not in self._told.known if self._among is None else number in self._among
+
+
+def _candidates(tape: Any, number: int, guesses: Iterable[int]) -> list[int]:
+    """What a size may have to be: the likeliest ones first."""
+    present = tape.held.size(tape.data_sizes.places[number])
+    found = [] if present is None else [present]
+    found += guesses
+    for tensor in reversed(tape.tensors):
+        found += (size for size in tensor.shape if size > 1)  # others fit without being meant
+    return list(dict.fromkeys(found))
