@@ -230,6 +230,8 @@ def test_a_size_is_what_fits(is_unknown: bool) -> None:
 class Couples(nn.Module):
     """The mask is a buffer, and the layer fits only as many columns as it marks."""
 
+    mask: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("mask", torch.tensor([True, False, True, False]))
@@ -243,6 +245,8 @@ class Couples(nn.Module):
 
 class Cuts(nn.Module):
     """A buffer has the bounds."""
+
+    bounds: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -261,6 +265,8 @@ def test_a_size_is_what_a_buffer_gives(module: Any) -> None:
 
 class BeginsByData(nn.Module):
     """The first batch decides the scale, as in an activation normalization."""
+
+    initialized: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
