@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import TracebackType
 
-import mindspore as ms
 import torch
 
 from bridge import _mindspore
@@ -94,7 +93,7 @@ class Held:
 
 
 def wait() -> None:
-    """For what MindSpore writes to buffers."""
+    """For what MindSpore writes to buffers, also after a graph that raised an error."""
     _mindspore.wait()
     if devices.target() == "GPU":
-        ms.runtime.synchronize()
+        torch.cuda.synchronize()
