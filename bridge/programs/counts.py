@@ -15,7 +15,7 @@ from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
 from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Place, Sizes
-from bridge.programs.fits import fitting
+from bridge.programs.fits import MOST, fitting
 from bridge.programs.listing import Listing, is_once, new_register
 from bridge.programs.memory import storage_of
 from bridge.programs.split import split
@@ -23,6 +23,8 @@ from bridge.programs.text import text
 
 # The shape of what carries a size that is not known: so many rows, without elements.
 CARRIER = (-1, 0)
+# So many of PyTorch's calls are made to find sizes that fit, where the error is the same whatever they are.
+_FEW = 2_000
 
 _NEGATIVE = "a number that depends on data is negative here, and a graph takes it for a size: PyNative mode knows it"
 _OTHERS = (
@@ -93,7 +95,8 @@ def count(
             return counted
         if counted is not None or not isinstance(errors[0], Refusal):
             with contextlib.suppress(Exception):
-                run, found = fitting(captured_with, sizes)
+                is_of_sizes = len({str(error) for error in errors}) > 1
+                run, found = fitting(captured_with, sizes, None, MOST if is_of_sizes else _FEW)
                 if found and (counted is None or not run.no_gradient):
                     return Count(run, [*found], Listing(run.tape, [], [], []), [])
         if counted is not None:

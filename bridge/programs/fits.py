@@ -14,12 +14,15 @@ from typing import Any
 from bridge.programs.capture import Captured
 from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Sizes, UnknownSize
 
-# So many of PyTorch's calls are made without data to find what fits: that takes about a minute.
-_MOST = 50_000
+# So many of PyTorch's calls are made without data to find what fits: that takes some ten seconds.
+MOST = 20_000
 
 
 def fitting(
-    captured_with: Callable[[Sizes], Captured], sizes: Callable[[int], Sizes], among: Collection[int] | None = None
+    captured_with: Callable[[Sizes], Captured],
+    sizes: Callable[[int], Sizes],
+    among: Collection[int] | None = None,
+    most: int = MOST,
 ) -> tuple[Captured, dict[int, int]]:
     """The run of a function with sizes that fit, and these sizes, by their numbers.
 
@@ -27,6 +30,7 @@ def fitting(
         captured_with: captures the function.
         sizes: gives those that it is told, with a stand-in for the others.
         among: the numbers of those that may be guessed; None for all that it is not told.
+        most: after so many of PyTorch's calls nothing more is tried.
 
     Raises:
         UnknownSize: it asks for a size that is none of these.
@@ -35,25 +39,37 @@ def fitting(
     errors: list[Exception] = []
     try:
         for stand_in, _ in STAND_INS_OF_SIZES:
+            search = _Search(captured_with, sizes(stand_in), among, most)
             try:
-                return _Search(captured_with, sizes(stand_in), among).run()
+                return search.run()
             except UnknownSize:
                 raise
             except Exception as error:
                 errors.append(error)
+            most = search.left
         raise errors[0]
     finally:
         errors.clear()  # this frame, which they hold, would keep them
 
 
 class _Search:
-    """One with one stand-in: size by size, as each makes the function go on to more of PyTorch's calls."""
+    """One with one stand-in: size by size, as each makes the function go on to more of PyTorch's calls.
 
-    def __init__(self, captured_with: Callable[[Sizes], Captured], told: Sizes, among: Collection[int] | None) -> None:
+    Attributes:
+        left: how many calls may still be made.
+    """
+
+    def __init__(
+        self,
+        captured_with: Callable[[Sizes], Captured],
+        told: Sizes,
+        among: Collection[int] | None,
+        most: int,
+    ) -> None:
         self._captured_with = captured_with
         self._told = told
         self._among = among
-        self._left = _MOST // len(STAND_INS_OF_SIZES)
+        self.left = most
 
     def run(self) -> tuple[Captured, dict[int, int]]:
         guesses: dict[int, int] = {}
@@ -82,7 +98,7 @@ class _Search:
         except Exception as error:
             return tapes[-1], error
         finally:
-            self._left -= sum(tape.asked for tape in tapes)
+            self.left -= sum(tape.asked for tape in tapes)
 
     def _better(self, guesses: dict[int, int], failed: Any) -> dict[int, int] | None:
         """These guesses and another one, with which the function makes more calls than in the run that failed; None if
@@ -91,7 +107,7 @@ class _Search:
             if number in guesses or not self._may_guess(number):
                 continue
             for size in _candidates(failed, number, guesses.values()):
-                if self._left < 0:
+                if self.left < 0:
                     return None
                 more = {**guesses, number: size}
                 tape, found = self._capture(more)
