@@ -277,14 +277,24 @@ class BeginsByData(nn.Module):
         if not self.initialized:
             with torch.no_grad():
                 self.scale.copy_(1 / x.std(0))
-            self.initialized.fill_(True)
+            self.begin()
         return x * self.scale
+
+    def begin(self) -> None:
+        self.initialized.fill_(True)
+
+
+class BeginsByAssigning(BeginsByData):
+    """As nflows' ActNorm does."""
+
+    def begin(self) -> None:
+        self.initialized.data = torch.tensor(True, device=self.scale.device)
 
 
 @pytest.mark.usefixtures("own_programs")
-def test_a_question_is_answered_as_a_buffer_says() -> None:
-    module = BeginsByData()
-    net = bridge.cell(module)
+@pytest.mark.parametrize("module", [BeginsByData, BeginsByAssigning])
+def test_a_question_is_answered_as_a_buffer_says(module: Any) -> None:
+    net = bridge.cell(module())
     x = ms.Tensor(ARRAYS[0])
 
     def compiled() -> Any:

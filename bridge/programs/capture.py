@@ -109,11 +109,14 @@ def capture(
         except Exception as error:
             if not guards.failed(error):
                 raise
+            copied.clear()  # with another answer it may assign others
         else:
             if not assigned <= copied:
                 copied |= assigned
             elif guards.succeeded():
                 return captured
+            else:
+                copied.clear()
 
 
 def _captured(

@@ -61,8 +61,8 @@ def count(
     needed: Collection[int],
     guessed: Collection[int],
 ) -> Count:
-    """The program that gives sizes which follow from no size but the known; or one without calls, where further sizes
-    have to fit.
+    """The program that gives sizes which follow from no size but the known; or, where further sizes have to fit, their
+    numbers with a program without calls.
 
     Args:
         captured_with: captures the function.

@@ -63,24 +63,26 @@ class Held:
             return int(found) if place.dimension == "value" else int(found.count_nonzero())
 
     def refuse_changes(self) -> None:
-        """The program is at its end."""
-        changed = next((number for number in self.taken if self._is_written([number])), None)
-        if changed is not None:
-            message = (
-                "Python (`if`, `int` ...) asks for what a buffer holds that the same call changes, which a graph does "
-                "not follow: call the module once in PyNative mode before, if it changes it in its first call only"
-            )
-            raise Refusal(message).with_traceback(self._where[changed])
+        """Raise a Refusal if the program, which is at its end, has changed what it takes to be as it is."""
+        for number in self.taken:
+            if self._is_written([number]):
+                message = (
+                    "Python (`if`, `int` ...) asks for what a buffer holds that the same call changes, which a graph "
+                    "does not follow: call the module once in PyNative mode before, if only its first call does that"
+                )
+                raise Refusal(message).with_traceback(self._where[number])
 
     def _data(self, register: int) -> torch.Tensor | None:
+        """What a register holds, computed from the buffers; None as for `answer`."""
         needed, calls = self._values.behind(register)
         sources = needed.difference(*(call.results for call in calls))
         frozen = {number: tensor for number, tensor in self._state.items() if not tensor.requires_grad}
-        if not sources <= frozen.keys() | self._constants.keys() or self._is_written(needed) or any(map(draws, calls)):
+        data = {**self._constants, **frozen}
+        if not sources <= data.keys() or self._is_written(needed) or any(map(draws, calls)):
             return None
         wait()
         with no_modes(), torch.no_grad():
-            known = {number: {**self._constants, **frozen}[number].detach() for number in sources}
+            known = {number: data[number].detach() for number in sources}
             for call in reversed(calls):
                 make(call, known)
         for number in sources & frozen.keys():
@@ -93,7 +95,7 @@ class Held:
 
 
 def wait() -> None:
-    """For what MindSpore writes to buffers, also after a graph that raised an error."""
+    """Until what MindSpore writes to buffers is there, also after a graph that raised an error."""
     _mindspore.wait()
     if devices.target() == "GPU":
         torch.cuda.synchronize()

@@ -9,7 +9,6 @@ import os
 import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -113,9 +112,9 @@ def make(
     inputs: Sequence[Spec],
     device: str,
     folder: pathlib.Path,
-    shapes_of: Sequence[int] = (),
-    known: Mapping[int, int] = MappingProxyType({}),
-    guessed: Collection[int] = (),
+    shapes_of: Sequence[int],
+    known: Mapping[int, int],
+    guessed: Collection[int],
 ) -> tuple[Plan, Origin]:
     """Capture a function (see `capture`) and write its programs into a folder. The caller fills in the tree.
 
