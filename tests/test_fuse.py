@@ -247,6 +247,16 @@ def test_what_is_mindspores_is_refused_with_its_line(context_mode: str, make: An
     assert equal(bridge.fuse(Line(2))(x), Line(2)(x))
 
 
+def test_a_fused_cell_has_the_state_of_its_cell() -> None:
+    block = tnn.Sequential(tnn.Linear(3, 4), tnn.BatchNorm1d(4))
+    fused = bridge.fuse(block)
+    tnn.load_state_dict(fused, {name: value + 1 for name, value in tnn.state_dict(block).items()})
+    state, reference = tnn.state_dict(fused), block.state_dict()
+    assert list(state) == list(reference) and all(state[name].equal(reference[name]) for name in state)
+    with pytest.raises(AttributeError, match="FusedCell has no train: MindSpore's name is set_train"):
+        fused.train()
+
+
 def test_what_cannot_be_fused_is_refused() -> None:
     with pytest.raises(TypeError, match="not int"):
         bridge.fuse(3)

@@ -94,6 +94,29 @@ def test_parameters_as_a_vector() -> None:
     assert np.array_equal(layer.module.get_parameter("bias").detach().cpu().numpy(), [12, 13, 14])
 
 
+@pytest.mark.parametrize("scale", [0.01, 10.0])
+def test_gradients_are_clipped_as_pytorchs(scale: float) -> None:
+    gradients = [data(4, 3) * np.float32(scale), data(5, seed=1)]
+    own, theirs = [ms.Tensor(gradient) for gradient in gradients], [on_device(gradient) for gradient in gradients]
+
+    def clipped(function: str, given: list[torch.Tensor], *args: Any) -> list[torch.Tensor]:
+        holders = [torch.empty_like(gradient) for gradient in given]
+        for holder, gradient in zip(holders, given, strict=True):
+            holder.grad = gradient.clone()
+        getattr(torch.nn.utils, function)(holders, *args)
+        return [holder.grad for holder in holders]  # type: ignore[misc]
+
+    norm, expected = tnn.utils.get_total_norm(own), torch.nn.utils.get_total_norm(theirs)
+    assert norm.asnumpy() == expected.cpu().numpy()
+    found = tnn.utils.clip_grads_with_norm_(own, 1.0, norm)
+    for result, wanted in zip(found, clipped("clip_grads_with_norm_", theirs, 1.0, expected), strict=True):
+        assert np.array_equal(result.asnumpy(), wanted.cpu().numpy())
+    (wanted,) = clipped("clip_grad_norm_", theirs[:1], 1.0)
+    assert np.array_equal(tnn.utils.clip_grad_norm_(own[0], 1.0)[0].asnumpy(), wanted.cpu().numpy())
+    (wanted,) = clipped("clip_grad_value_", theirs[:1], 0.5)
+    assert np.array_equal(tnn.utils.clip_grad_value_(own[0], 0.5).asnumpy(), wanted.cpu().numpy())
+
+
 def test_who_is_given_no_layer_says_so() -> None:
     with pytest.raises(TypeError, match=r"weight_norm takes layers of bridge\.nn"):
         tnn.utils.parametrizations.weight_norm(ms.nn.Dense(3, 4))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import copy
+import functools
 import inspect
+import operator
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -602,11 +604,70 @@ def other_device() -> str:
         (lambda: tnn.Linear(3, 4).zero_grad(), AttributeError, "leave zero_grad out"),
         (lambda: tnn.Linear(3, 4).forward, AttributeError, "call it"),
         (lambda: tnn.Lineer, AttributeError, "did you mean Linear"),
+        (lambda: tnn.modules, AttributeError, "bridge.nn has the layers"),
+        (lambda: tnn.parallel, AttributeError, "by msrun"),
+        (lambda: type("Own", (tnn.Parameter,), {}), TypeError, "Own cannot derive from Parameter"),
+        (lambda: tnn.Sequential(tnn.ReLU()).insert(2, tnn.ReLU()), IndexError, "Index out of range: 2"),
     ],
 )
 def test_what_is_refused(call: Callable[[], Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()
+
+
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    "inserted": lambda lib, net: net.insert(1, lib.BatchNorm1d(4)),
+    "inserted at the end": lambda lib, net: net.insert(3, lib.Linear(4, 4)),
+    "taken out": lambda lib, net: net.pop(0) and net,
+    "added": lambda lib, net: net + lib.Sequential(lib.Linear(4, 2)),
+    "added in place": lambda lib, net: operator.iadd(net, lib.Sequential(lib.Linear(4, 2))),
+    "a slice": lambda lib, net: net[1:],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("kind", ["Sequential", "ModuleList"])
+def test_lists_change_as_pytorchs(kind: str, change: str) -> None:
+    def made(lib: Any) -> Any:
+        parts = lib.Linear(4, 4), lib.Tanh(), lib.Linear(4, 4)
+        net = lib.Sequential(*parts) if kind == "Sequential" else lib.ModuleList(parts)
+        return CHANGES[change](lib, net) or net
+
+    own, reference = seeded(lambda: made(tnn)), seeded(lambda: made(torch.nn))
+    assert [type(layer).__name__ for layer in own] == [type(module).__name__ for module in reference]
+    assert list(tnn.state_dict(own)) == list(reference.state_dict())
+    x = data(3, 4)
+    expected = functools.reduce(lambda value, module: module(value), reference.to(torch_device()), on_device(x))
+    assert_equal(functools.reduce(lambda value, layer: layer(value), own, ms.Tensor(x)), expected)
+
+
+def test_a_slice_leaves_the_names() -> None:
+    class Net(tnn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows = tnn.ModuleList([tnn.Linear(4, 4), None, tnn.Linear(4, 4)])
+            self.body = tnn.Sequential(tnn.Linear(4, 4), tnn.Linear(4, 4))
+
+        def construct(self, x: Any) -> Any:
+            return self.body[1:](self.rows[-1:][0](x))
+
+    net = Net()
+    names = [parameter.name for parameter in net.get_parameters()]
+    net(ms.Tensor(data(2, 4)))
+    assert [parameter.name for parameter in net.get_parameters()] == names == list(net.state_dict())
+
+
+def test_parameters_are_instances() -> None:
+    parameter, buffer = tnn.Parameter(ms.Tensor(data(2))), tnn.Buffer(ms.Tensor(data(2)))
+    assert isinstance(parameter, tnn.Parameter) and not isinstance(parameter, tnn.Buffer)
+    assert isinstance(buffer, tnn.Buffer) and not isinstance(ms.Tensor(data(2)), tnn.Parameter)
+    assert isinstance(tnn.Linear(2, 2).weight, tnn.Parameter | None)
+    assert "(1): (3,) Float32" in repr(tnn.ParameterList([parameter, ms.Tensor(data(3))]))
+
+
+def test_a_state_dict_has_a_prefix() -> None:
+    net, reference = tnn.Sequential(tnn.BatchNorm1d(3)), torch.nn.Sequential(torch.nn.BatchNorm1d(3))
+    assert list(net.state_dict(prefix="net.")) == list(reference.state_dict(prefix="net."))
 
 
 @pytest.mark.parametrize(

@@ -150,13 +150,14 @@ def compare(module: nn.Module, arrays: list[np.ndarray], differentiate: Any = ms
 
     def loss(x):
         result = net(x)
-        return aten.sum(result), result
+        return aten.sum(aten.square(result)), result
 
     step = ms.jit(differentiate(loss, None, ms.ParameterTuple(net.trainable_params()), has_aux=True))
     for array in arrays:
         (_, found), gradients = step(ms.Tensor(array))
         result = own(on_device(array))
-        expected = torch.autograd.grad(result.sum(), list(own.parameters()))
+        # The gradient of the sum itself would be one number, expanded, which MindSpore has as a whole tensor.
+        expected = torch.autograd.grad(result.square().sum(), list(own.parameters()))
         np.testing.assert_array_equal(found.asnumpy(), result.detach().cpu().numpy())
         for one, other in zip(gradients, expected, strict=True):
             np.testing.assert_array_equal(one.asnumpy(), other.cpu().numpy())

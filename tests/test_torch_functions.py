@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
 import pickle
 import re
@@ -383,7 +384,9 @@ REFUSED = [
     ),
     pytest.param(lambda x: T.save(x, "x"), NotImplementedError, "mindspore.save_checkpoint", id="save"),
     pytest.param(lambda x: T.optim.SGD([x]), NotImplementedError, "bridge.optim", id="optim"),
-    pytest.param(lambda x: T.nn.parallel(x), NotImplementedError, "bridge.nn", id="what is about layers"),
+    pytest.param(lambda x: T.nn.modules(x), NotImplementedError, "bridge.nn", id="what is about layers"),
+    pytest.param(lambda x: T.nn.parallel(x), NotImplementedError, "msrun", id="many devices"),
+    pytest.param(lambda x: T.sum(x, **{"dim": 0, "axis": 1}), TypeError, "both dim and axis", id="a name twice"),
     pytest.param(lambda x: T.relu_(x), NotImplementedError, "without the underscore", id="in place"),
     pytest.param(
         lambda x: T.masked_fill_(x, x, 1), NotImplementedError, "without the underscore", id="a method in place"
@@ -568,6 +571,30 @@ def test_the_command() -> None:
     command = [sys.executable, "-m", "bridge", "coverage", "--functions"]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert re.search(r"torch.linalg: (\d+) public functions, \1 callable", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("torch.utils.data", "mindspore.dataset loads data"),
+        ("torch.optim.lr_scheduler", "bridge.optim has the optimizers"),
+        ("torch.cuda.amp", "mindspore.set_device chooses"),
+        ("torch.backends.cudnn", "about PyTorch itself"),
+        ("nn.modules.utils", "bridge.nn has the layers"),
+        ("nn.parallel", "msrun"),
+        ("optim.adamw", "bridge.optim has the optimizers"),
+        ("torch.nothing", "No module named 'bridge.torch.nothing'"),
+        ("nn.nothing", "No module named 'bridge.nn.nothing'"),
+    ],
+)
+def test_what_a_file_imports_in_vain(name: str, words: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match=words):
+        importlib.import_module(f"bridge.{name}")
+
+
+@pytest.mark.parametrize("name", ["functional", "init", "parameter", "utils", "utils.rnn", "utils.parametrize"])
+def test_a_file_imports_from_pytorchs_modules(name: str) -> None:
+    assert importlib.import_module(f"bridge.nn.{name}") is importlib.import_module(f"bridge.torch.nn.{name}")
 
 
 def test_elsewhere_knows_pytorchs_names_only() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -65,7 +66,30 @@ class _Run(_mindspore.CompiledAsMethod, HasTwin):
         return value
 
 
-class Sequential(ms.nn.SequentialCell, Module):
+class _List:
+    """What both of PyTorch's lists of layers have, and MindSpore's do not."""
+
+    def __getitem__(self: Any, index: Any) -> Any:
+        if not isinstance(index, slice):
+            return super().__getitem__(index)  # type: ignore[misc]  # of MindSpore's class
+        names = [(parameter, parameter.name) for parameter in self.get_parameters()]
+        found = type(self)(self._of_slice(index))
+        for parameter, name in names:
+            parameter.name = name  # which MindSpore gives anew to what a list is made of
+        return found
+
+    def _of_slice(self: Any, index: slice) -> Any:
+        """What a list of some of them is made of."""
+        return list(self._cells.values())[index]
+
+    def pop(self: Any, key: int | slice) -> Any:
+        """Take one out, or several."""
+        found = self[key]
+        del self[key]
+        return found
+
+
+class Sequential(_List, ms.nn.SequentialCell, Module):
     """PyTorch's Sequential of layers and Cells, or of an OrderedDict of them."""
 
     def __init__(self, *cells: Any) -> None:
@@ -81,6 +105,9 @@ class Sequential(ms.nn.SequentialCell, Module):
     def construct(self, input):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self.run(input)
 
+    def _of_slice(self: Any, index: slice) -> Any:
+        return collections.OrderedDict(list(self._cells.items())[index])
+
     def append(self, module: ms.nn.Cell) -> Sequential:
         """Add one."""
         super().append(module)
@@ -88,15 +115,33 @@ class Sequential(ms.nn.SequentialCell, Module):
 
     def extend(self, cells: Iterable[ms.nn.Cell]) -> Sequential:
         """Append several."""
-        for cell in cells:
+        for cell in list(cells):
             self.append(cell)
         return self
+
+    __iadd__ = extend
+
+    def insert(self, index: int, module: ms.nn.Cell) -> Sequential:
+        """Add one before another."""
+        if not -len(self) <= index <= len(self):
+            raise IndexError(f"Index out of range: {index}")
+        index += len(self) if index < 0 else 0
+        self.append(module)
+        items: list[Any] = list(vars(self)["_cells"].items())
+        for order in items, self._is_dynamic_name:
+            order.insert(index, order.pop())
+        self._cells = dict(items)
+        del self[len(self) :]  # nothing; MindSpore gives all the names of their places
+        return self
+
+    def __add__(self, other: Sequential) -> Sequential:
+        return Sequential(*self, *other)
 
 
 _NOTHING = ms.nn.Cell()
 
 
-class ModuleList(ms.nn.CellList, Module):
+class ModuleList(_List, ms.nn.CellList, Module):
     """PyTorch's ModuleList of layers and Cells. As there, one may be None."""
 
     def __init__(self, modules: Iterable[ms.nn.Cell | None] | None = None) -> None:
@@ -110,13 +155,16 @@ class ModuleList(ms.nn.CellList, Module):
 
     def extend(self, modules: Iterable[ms.nn.Cell | None]) -> ModuleList:
         """Add several."""
-        for module in modules:
+        for module in list(modules):
             self.append(module)
         return self
 
     def insert(self, index: int, module: ms.nn.Cell | None) -> None:
         """Add one before another."""
         self._call(ms.nn.CellList.insert, index, module)
+
+    def __add__(self, other: Iterable[ms.nn.Cell | None]) -> ModuleList:
+        return ModuleList([*self, *other])
 
     def set_grad(self, requires_grad: bool = True) -> ModuleList:
         """As a Cell has it."""
@@ -164,6 +212,10 @@ class _Parameters(Module):
 
     def __bool__(self) -> bool:
         return True
+
+    def extend_repr(self) -> str:
+        """What Python shows of it: the Parameters' shapes and dtypes."""
+        return ", ".join(f"({name}): {tuple(p.shape)} {p.dtype}" for name, p in self._params.items())
 
 
 class ParameterList(_Parameters):

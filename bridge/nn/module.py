@@ -58,9 +58,9 @@ class Module(ms.nn.Cell):
             )
         super().__setattr__(name, value)
 
-    def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
-        """A copy of the parameters and buffers as PyTorch's tensors, under the names that PyTorch gives them."""
-        return state_dict(self)
+    def state_dict(self, prefix: str = "") -> dict[str, Any]:  # type: ignore[override]
+        """A copy of the parameters and buffers as PyTorch's tensors. See bridge.nn.state_dict."""
+        return state_dict(self, prefix)
 
     def load_state_dict(self, state_dict_: Mapping[str, Any], strict: bool = True) -> Any:  # type: ignore[override]
         """Load what `torch.load` gives, in place. See bridge.nn.load_state_dict."""

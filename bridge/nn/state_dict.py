@@ -12,11 +12,17 @@ import torch
 from bridge import _mindspore
 from bridge.primitive.tensors import torch_view, wait_for_pytorch
 from bridge.programs.cell import ModuleCell
+from bridge.programs.fuse import FusedCell
 
 
-def state_dict(cell: ms.nn.Cell) -> dict[str, Any]:
-    """A copy of a Cell's parameters and buffers, under the names that PyTorch gives them."""
-    state = as_module(cell).state_dict()
+def state_dict(cell: ms.nn.Cell, prefix: str = "") -> dict[str, Any]:
+    """A copy of a Cell's parameters and buffers as PyTorch's tensors.
+
+    Args:
+        cell: any Cell.
+        prefix: what the names that PyTorch gives them begin with.
+    """
+    state = as_module(cell).state_dict(prefix=prefix)
     for name, value in state.items():
         if isinstance(value, torch.Tensor) and not torch.nn.parameter.is_lazy(value):
             state[name] = value.detach().clone()
@@ -49,6 +55,8 @@ def load_state_dict(cell: ms.nn.Cell, state: Mapping[str, Any], strict: bool = T
 
 def as_module(cell: ms.nn.Cell) -> torch.nn.Module:
     """A PyTorch module with the parameters and buffers of a Cell, on the same memory, while the Cell lives."""
+    if isinstance(cell, FusedCell):
+        return as_module(cell.block)
     parameters = cell._params
     if isinstance(cell, ModuleCell):
         cell.program.follow()

@@ -17,6 +17,7 @@ import torch as _torch
 from bridge.optim import lr_scheduler as lr_scheduler
 from bridge.optim.optimizer import Optimizer as Optimizer
 from bridge.optim.optimizers import *  # noqa: F403
+from bridge.torch.names import absent as _absent
 
 _UNAVAILABLE = {
     "SparseAdam": "MindSpore's gradients are dense here: use Adam",
@@ -29,4 +30,4 @@ __all__ = [name for name in globals() if not name.startswith("_") and name not i
 def __getattr__(name: str) -> Any:
     if name in _UNAVAILABLE:
         raise AttributeError(f"bridge.optim has no {name}: {_UNAVAILABLE[name]}")
-    raise AttributeError(f"bridge.optim has no {name}, and neither has the installed torch.optim {_torch.__version__}")
+    raise _absent("bridge.optim", name, __all__, _torch.optim)

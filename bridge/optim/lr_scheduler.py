@@ -9,6 +9,7 @@ from typing import Any
 from torch.optim import lr_scheduler as _torch
 
 from bridge.optim.optimizer import Optimizer as _Optimizer
+from bridge.torch.names import absent as _absent
 
 
 def _scheduler_class(torch_class: type[Any]) -> type[Any]:
@@ -40,4 +41,4 @@ __all__ = [name for name in globals() if not name.startswith("_") and name not i
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"bridge.optim.lr_scheduler has no {name}, and neither has the installed torch.optim")
+    raise _absent("bridge.optim.lr_scheduler", name, __all__, _torch)

@@ -10,14 +10,6 @@ import torch
 from bridge.programs.program import Program
 from bridge.programs.program_cell import ProgramCell
 
-_INSTEAD = {
-    "train": "MindSpore's name is set_train",
-    "eval": "MindSpore's name is set_train, with False",
-    "parameters": "MindSpore's names are trainable_params and get_parameters",
-    "forward": "call the Cell",
-    "cuda": "mindspore.set_device chooses where tensors are",
-}
-
 
 class ModuleCell(ProgramCell):
     """A Cell that runs a PyTorch module. See `cell`."""
@@ -38,15 +30,11 @@ class ModuleCell(ProgramCell):
         assert isinstance(module, torch.nn.Module)
         return module
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError as error:
-            if name in _INSTEAD:
-                error.args = (f"{type(self).__name__} has no {name}: {_INSTEAD[name]}",)
-            elif not name.startswith("_") and "program" in self.__dict__ and hasattr(self.program.function, name):
-                error.args = (f"{type(self).__name__} has no {name}: its `module` does, which is PyTorch's",)
-            raise
+    def _instead(self, name: str) -> str:
+        is_the_modules = (
+            not name.startswith("_") and "program" in self.__dict__ and hasattr(self.program.function, name)
+        )
+        return super()._instead(name) or ("its `module` does, which is PyTorch's" if is_the_modules else "")
 
     def _follow_mode(self, is_training: bool) -> None:
         self.module.train(is_training)

@@ -92,14 +92,19 @@ class FusedCell(ProgramCell):
         self.call_from_now_on(_program(block, type(block).__name__))
         self.take_mode(block.training)
 
+    @property
+    def block(self) -> ms.nn.Cell:
+        """The Cell that it was made of, with the same Parameters."""
+        return self._block[0]
+
     def _follow_mode(self, is_training: bool) -> None:
-        self._block[0].set_train(is_training)
+        self.block.set_train(is_training)
 
     def _follow_dtype(self, dtype: torch.dtype) -> None:
         raise RuntimeError("bridge.fuse: a fused Cell has no to_float; cast inside, with aten.to")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FusedCell:
-        return FusedCell(copy.deepcopy(self._block[0], memo))
+        return FusedCell(copy.deepcopy(self.block, memo))
 
 
 def refuse_torch_modules(name: str, target: Any) -> None:

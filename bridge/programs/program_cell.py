@@ -12,6 +12,13 @@ from bridge import _mindspore
 from bridge.programs.program import Program
 
 _DTYPES = {"fp16": torch.float16, "fp32": torch.float32, "bf16": torch.bfloat16}
+_INSTEAD = {
+    "train": "MindSpore's name is set_train",
+    "eval": "MindSpore's name is set_train, with False",
+    "parameters": "MindSpore's names are trainable_params and get_parameters",
+    "forward": "call the Cell",
+    "cuda": "mindspore.set_device chooses where tensors are",
+}
 
 
 class ProgramCell(ms.nn.Cell):
@@ -60,6 +67,19 @@ class ProgramCell(ms.nn.Cell):
         # MindSpore writes to such an attribute, as to `phase`, and takes the name for that of the Parameter.
         above: Any = ms.nn.Cell if name in self._names_of_attributes else ProgramCell
         super(above, self).__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError as error:
+            instead = self._instead(name)
+            if instead:
+                error.args = (f"{type(self).__name__} has no {name}: {instead}",)
+            raise
+
+    def _instead(self, name: str) -> str:
+        """What to write in place of an attribute that it does not have; empty if nothing is known of it."""
+        return _INSTEAD.get(name, "")
 
     def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self.program(*args, **kwargs)

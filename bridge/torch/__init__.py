@@ -19,6 +19,9 @@ from bridge.torch import default_dtype, fft, linalg, names, nn, special
 from bridge.torch.assertion import Assertion
 from bridge.torch.function import Function
 from bridge.torch.functions import *  # noqa: F403
+from bridge.torch.imports import explain_absent_modules
+
+explain_absent_modules()
 
 # These stand in the place of PyTorch's.
 manual_seed = _start.manual_seed

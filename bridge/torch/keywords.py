@@ -30,6 +30,8 @@ def translated(name: str, kwargs: dict[str, Any], operator: Operator | None) -> 
     found = {}
     for key, value in kwargs.items():
         if operator is not None and key in _ALIASES and not operator.has_argument(key):
+            if _ALIASES[key] in kwargs:
+                raise TypeError(f"{name}() got both {_ALIASES[key]} and {key}, which is another name for it")
             found[_ALIASES[key]] = value
         elif key in TRANSLATED and key not in _ALIASES:
             _check(name, key, value)

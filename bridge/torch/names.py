@@ -100,9 +100,30 @@ def missing(namespace: str, name: str, known: Mapping[str, Any]) -> Any:
     sentence = reason(full) or reason(f"torch.Tensor.{name}")
     if sentence and not name.startswith("_"):
         return Elsewhere(full, sentence)
+    raise AttributeError(f"bridge.{namespace} has no {name!r}{_hint(name, known)}")
+
+
+def absent(package: str, name: str, known: Iterable[str], theirs: ModuleType) -> AttributeError:
+    """What to raise for a name that a package of the bridge's does not have.
+
+    Args:
+        package: as in "bridge.nn".
+        name: the name in it.
+        known: what it has.
+        theirs: PyTorch's package of that name.
+    """
+    if hasattr(theirs, name):
+        sentence = (
+            reason(f"{theirs.__name__}.{name}") or f"it is a part of {theirs.__name__} that serves PyTorch itself"
+        )
+        return AttributeError(f"{package} has no {name}: {sentence}")
+    nor = f"and neither has the installed {theirs.__name__} {torch.__version__}"
+    return AttributeError(f"{package} has no {name}, {nor}{_hint(name, known)}")
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
     alike = difflib.get_close_matches(name, known)
-    hint = f": did you mean {' or '.join(alike)}?" if alike else ""
-    raise AttributeError(f"bridge.{namespace} has no {name!r}{hint}")
+    return f": did you mean {' or '.join(alike)}?" if alike else ""
 
 
 def is_public_function(namespace: Any, name: str) -> bool:

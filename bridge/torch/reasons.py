@@ -38,7 +38,13 @@ _SENTENCES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"torch\.utils\.data(\..*)?",
-        "mindspore.dataset loads data: mindspore.dataset.GeneratorDataset takes a PyTorch Dataset",
+        "mindspore.dataset loads data: mindspore.dataset.GeneratorDataset takes a PyTorch Dataset; PyTorch's own "
+        "DataLoader works too, and mindspore.Tensor(x.numpy()) takes what it gives",
+    ),
+    (
+        r"torch\.utils",
+        "mindspore.dataset loads data, Cell.recompute stands for checkpoint, and the rest is about PyTorch itself: "
+        "import torch for it",
     ),
     (r"torch\.(save|load|serialization)", "mindspore.save_checkpoint and mindspore.load_checkpoint write and read"),
     (r"torch\.(compile|jit|fx|export|compiler|cond|while_loop|fork|wait)(\..*)?", "mindspore.jit compiles"),
@@ -47,6 +53,10 @@ _SENTENCES: tuple[tuple[str, str], ...] = (
         "mindspore.communication and mint.distributed do",
     ),
     (r"torch\.optim(\..*)?", "bridge.optim has the optimizers"),
+    (
+        r"torch\.nn\.parallel(\..*)?",
+        "MindSpore trains on many devices by msrun and mindspore.set_auto_parallel_context",
+    ),
     (r"torch\.nn\.(?!functional).*", "bridge.nn has the layers, and bridge.cell makes a Cell of any module"),
     (
         r"torch\.(seed|initial_seed|get_rng_state|set_rng_state|default_generator|thread_safe_generator|random)",

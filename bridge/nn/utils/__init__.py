@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import mindspore as _ms
@@ -29,8 +29,11 @@ globals().update(
 )  # fmt: skip
 
 
-def _clipped(function: Any, gradients: Sequence[_torch.Tensor], *args: Any, **kwargs: Any) -> Any:
-    """What a function of torch.nn.utils makes of gradients, and what it returns."""
+def _clipped(function: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
+    """What a function of torch.nn.utils makes of gradients, or of one, and what it returns."""
+    if isinstance(gradients, _torch.Tensor):
+        (gradient,), found = _clipped(function, [gradients], *args, **kwargs)
+        return gradient, found
     holders = [_torch.empty_like(gradient) for gradient in gradients]
     for holder, gradient in zip(holders, gradients, strict=True):
         holder.grad = gradient.clone()
@@ -44,6 +47,10 @@ def _by_norm(*args: Any, **kwargs: Any) -> Any:
 
 def _by_value(*args: Any, **kwargs: Any) -> Any:
     return _clipped(_torch.nn.utils.clip_grad_value_, *args, **kwargs)[0]
+
+
+def _by_known_norm(*args: Any, **kwargs: Any) -> Any:
+    return _clipped(_torch.nn.utils.clip_grads_with_norm_, *args, **kwargs)[0]
 
 
 class _OfGradients(_TensorFunction):
@@ -65,6 +72,10 @@ class _OfGradients(_TensorFunction):
 clip_grad_norm_ = _OfGradients(_by_norm, "clip_grad_norm_")
 # clip_grad_value_(gradients, clip_value, foreach=None): the clipped gradients.
 clip_grad_value_ = _OfGradients(_by_value, "clip_grad_value_")
+# clip_grads_with_norm_(gradients, max_norm, total_norm, foreach=None): the clipped gradients.
+clip_grads_with_norm_ = _OfGradients(_by_known_norm, "clip_grads_with_norm_")
+# get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None): the norm of all their values.
+get_total_norm = _TensorFunction(_torch.nn.utils.get_total_norm, "get_total_norm")
 
 
 def __getattr__(name: str) -> Any:
