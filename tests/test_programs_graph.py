@@ -971,6 +971,29 @@ def test_numbers_for_anything_else_are_refused(make: Callable[[], nn.Module]) ->
         as_cell(make())(ms.Tensor(np.ones((2, 3), np.float32)))
 
 
+class AsksUnlessCompiled(nn.Module):
+    """Attends to all without a mask that masks nothing, as transformers 4 does unless PyTorch compiles it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if not torch.compiler.is_compiling() and torch.all(mask == 1):
+            return self.attention(x, x, x)[0]
+        return self.attention(x, x, x, key_padding_mask=mask == 0)[0]
+
+
+def test_what_asks_for_data_may_ask_for_none_where_pytorch_compiles_it() -> None:
+    torch.manual_seed(0)
+    module, x, mask = AsksUnlessCompiled(), data(2, 3, 4), np.array([[1, 1, 0], [1, 1, 1]])
+    reference = copy.deepcopy(module).to(torch_device())
+    with pytest.warns(UserWarning, match=r"torch\.compiler\.is_compiling(?s:.*)torch\.all\(mask == 1\)"):
+        found = bridge.cell(module)(ms.Tensor(x), ms.Tensor(mask))
+    assert np.array_equal(found.asnumpy(), reference(on_device(x), on_device(mask)).detach().cpu().numpy())
+    assert not torch.compiler.is_compiling()
+
+
 class Converges(nn.Module):
     """It asks data a question, and then for a number until that is small."""
 

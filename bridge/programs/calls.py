@@ -14,6 +14,10 @@ class Refusal(RuntimeError):
     """A module cannot be captured, and its message says why."""
 
 
+class AsksForData(Refusal):
+    """Python asks for a value that depends on data."""
+
+
 @dataclass(frozen=True)
 class Register:
     """Stands for a tensor in a call's arguments."""

@@ -23,13 +23,14 @@ from bridge.primitive.graph_calls import Call, GraphTensor, Item, Part, Read, ad
 from bridge.primitive.kernel import one_at_a_time
 from bridge.programs import plan, result_tree, store
 from bridge.programs.attributes import Attributes
-from bridge.programs.calls import Refusal
+from bridge.programs.calls import AsksForData, Refusal
 from bridge.programs.capture import Spec
 from bridge.programs.counts import CARRIER, NoSize
 from bridge.programs.data_sizes import UnknownSize
 from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.kernel import count_kernel, forward_kernel, program_call, program_result
 from bridge.programs.refusals import keeps_between_calls, no_python_draws, refuse_hooks, refuse_racing_gradients
+from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.sizes import for_all_sizes
 from bridge.programs.state import State, refuse_other
 
@@ -37,6 +38,12 @@ from bridge.programs.state import State, refuse_other
 _MANY = 32
 
 _NOTHING = ms.Tensor(np.zeros(0, np.bool_))
+
+_COMPILING = Replacement(torch.compiler, "is_compiling", lambda: True)
+_AS_COMPILED = (
+    "the graph does what torch.compile does, which may have other last bits than PyNative mode: "
+    "torch.compiler.is_compiling() is True, because without that the module asks for data"
+)
 
 
 def _carrier(shape: Any) -> Call:
@@ -247,7 +254,22 @@ class GraphProgram:
             return True
 
     def _capture(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
-        """A new plan."""
+        """A new plan. What asks for data may ask for none where PyTorch compiles it, as transformers 4 does."""
+        try:
+            return self._capture_lending(wanted)
+        except AsksForData as asked:
+            try:
+                with replaced([_COMPILING]):
+                    found = self._capture_lending(wanted)
+            except UnknownSize:
+                raise
+            except Exception:
+                raise asked from None
+            lines = "".join(f"\n{line}" for line in str(asked).splitlines()[1:])
+            warnings.warn(f"{self.name}: {_AS_COMPILED}{lines}", stacklevel=1)
+            return found
+
+    def _capture_lending(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
         try:
             found = self._captured(wanted)
         except UnknownSize:

@@ -27,7 +27,18 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from bridge.primitive import direct
 from bridge.programs import ctc_loss
 from bridge.programs.assigned_data import AssignedData
-from bridge.programs.calls import DEFAULT, Call, Refusal, Register, draws, in_line, no_modes, registers, results_of
+from bridge.programs.calls import (
+    DEFAULT,
+    AsksForData,
+    Call,
+    Refusal,
+    Register,
+    draws,
+    in_line,
+    no_modes,
+    registers,
+    results_of,
+)
 from bridge.programs.data_sizes import DataSizes, Sizes, Told, UnknownSize, is_put, put
 from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.finiteness import answer_of_finite
@@ -407,9 +418,9 @@ class Tape(TorchDispatchMode):
                 return self._data_size(operands[0])
             number = self.guards.number(args[0].dtype) if func is torch.ops.aten._local_scalar_dense.default else None
             if number is None:
-                raise Refusal(
-                    _unknown_shape(func) if isinstance(error, DynamicOutputShapeException) else _UNKNOWN_VALUE
-                ) from None
+                if isinstance(error, DynamicOutputShapeException):
+                    raise Refusal(_unknown_shape(func)) from None
+                raise AsksForData(_UNKNOWN_VALUE) from None
             return number
         by_register = dict(zip(operands, known, strict=True))
         real = tree_map_only(torch.Tensor, lambda tensor: by_register[self.register(tensor)], (args, kwargs))
