@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType, FunctionType
 from typing import Any, cast
 
+import mindspore
 from mindspore import Parameter, Tensor, context, nn
 from mindspore._c_expression import typing
 from mindspore.ops import primitive as _primitive
@@ -54,6 +55,21 @@ def stop_recordings_that_fail() -> None:
     for place, name in places:
         if name in vars(place):
             setattr(place, name, _stopping(vars(place)[name]))
+
+
+def suggest_keys() -> None:
+    """Have the compiler say how a graph takes what a dictionary has: a dataclass of a module's is one there."""
+    own = mindspore.is_invalid_or_jit_forbidden_method
+
+    def is_invalid(value: Any, kind: str, name: str) -> bool:
+        try:
+            return own(value, kind, name)
+        except AttributeError as error:
+            if kind == "Dictionary":
+                error.args = (f'{error}: a graph has a dictionary here, whose values are taken by keys, as ["{name}"]',)
+            raise
+
+    mindspore.is_invalid_or_jit_forbidden_method = is_invalid
 
 
 @functools.cache

@@ -20,8 +20,8 @@ def start() -> None:
 
     It loads the libraries, lets their kernels ask Python for shapes, makes MindSpore's seeds PyTorch's too, and notes
     from then on whether a network of `mindspore.amp`'s level "auto" is made. It has MindSpore infer the operators of a
-    graph while that runs, stop recording when a function that is differentiated raises an error, and refuse to map what
-    it cannot map. The first call of a CUDA kernel also gives PyTorch's allocator MindSpore's memory
+    graph while that runs, stop recording when a function that is differentiated raises an error, say how a graph takes
+    what a dictionary has, and refuse to map what it cannot map. The first call of a CUDA kernel also gives PyTorch's allocator MindSpore's memory
     (ms_ext/cuda/allocator.cu).
     """
     global _started
@@ -40,6 +40,7 @@ def _start() -> None:
     direct.infer_at_run_time()
     _mindspore.auto_levels()
     _mindspore.stop_recordings_that_fail()
+    _mindspore.suggest_keys()
     _mindspore.refuse_in_vmap(lambda primitive: getattr(primitive, "refused_in_vmap", ""))
 
 

@@ -500,6 +500,13 @@ def test_a_dictionary_is_without_what_a_graph_cannot_return() -> None:
     with pytest.raises(Exception, match="kept"):
         kept(to_mindspore(x))
 
+    @ms.jit
+    def as_attribute(x: ms.Tensor) -> ms.Tensor:
+        return cell(x).x
+
+    with pytest.raises(AttributeError, match=r"taken by keys, as \[\"x\"\]"):
+        as_attribute(to_mindspore(x))
+
 
 class AsksInput(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
