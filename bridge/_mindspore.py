@@ -72,6 +72,14 @@ def suggest_keys() -> None:
     mindspore.is_invalid_or_jit_forbidden_method = is_invalid
 
 
+def leave_calls_alone() -> None:
+    """Have `mindspore.rewrite` leave what is compiled for its method as it leaves functions of installed packages, from
+    wherever the package runs: it has no source of a function."""
+    parser: Any = importlib.import_module("mindspore.rewrite.parsers.assign_parser")
+    own = parser.is_third_party
+    parser.is_third_party = lambda function: isinstance(function, CompiledAsMethod) or own(function)
+
+
 @functools.cache
 def is_one_operator(cell: type[nn.Cell]) -> None:
     """Have `mindspore.rewrite`, and so `auto_mixed_precision`, take a Cell of this class for one operator instead of

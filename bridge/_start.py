@@ -1,5 +1,5 @@
 """What the first call changes in the process. Importing the package only has `mindspore.set_seed` note how PyTorch is
-seeded at that time (bridge/seeds.py)."""
+seeded at that time (bridge/seeds.py), and `mindspore.rewrite` leave the bridge's calls as they are."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from bridge.op import devices
 from bridge.op.table import SHARED, SHIMS
 from bridge.primitive import direct, graph_shapes
 
+_mindspore.leave_calls_alone()
 _lock = threading.Lock()
 _started = False
 
@@ -21,8 +22,8 @@ def start() -> None:
     It loads the libraries, lets their kernels ask Python for shapes, makes MindSpore's seeds PyTorch's too, and notes
     from then on whether a network of `mindspore.amp`'s level "auto" is made. It has MindSpore infer the operators of a
     graph while that runs, stop recording when a function that is differentiated raises an error, say how a graph takes
-    what a dictionary has, and refuse to map what it cannot map. The first call of a CUDA kernel also gives PyTorch's allocator MindSpore's memory
-    (ms_ext/cuda/allocator.cu).
+    what a dictionary has, and refuse to map what it cannot map. The first call of a CUDA kernel also gives PyTorch's
+    allocator MindSpore's memory (ms_ext/cuda/allocator.cu).
     """
     global _started
     with _lock:

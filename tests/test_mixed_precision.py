@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 import torch
 from mindspore import amp, mint, nn, ops
-from mindspore.rewrite.parsers import assign_parser
 
 import bridge
 from bridge import aten, kernels
 from bridge import nn as tnn
 from bridge import torch as T
-from bridge.operator import Operator
 
 RANDOM = np.random.default_rng(7)
 X = RANDOM.standard_normal((4, 8), np.float32)
@@ -29,11 +27,6 @@ HALVES = {ms.float16: torch.float16, ms.bfloat16: torch.bfloat16}
 @pytest.fixture(autouse=True)
 def own_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     monkeypatch.chdir(tmp_path)  # O1 writes the sources that it makes
-    # It leaves functions of installed packages alone. The bridge may run from its sources here, which O1 would read.
-    is_third_party = assign_parser.is_third_party
-    monkeypatch.setattr(
-        assign_parser, "is_third_party", lambda function: isinstance(function, Operator) or is_third_party(function)
-    )
 
 
 def array(tensor: ms.Tensor) -> np.ndarray:

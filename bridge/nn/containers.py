@@ -34,6 +34,9 @@ class _Run(_mindspore.CompiledAsMethod, HasTwin):
             value = cell(value)
         return value
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_program": None, "_programs": []}
+
     def twin(self, of: Callable[[Any], Any]) -> Any:
         cells = of(list(self.cells))
         return lambda value: functools.reduce(lambda result, cell: cell(result), cells, value)

@@ -58,8 +58,15 @@ class Module(ms.nn.Cell):
             )
         super().__setattr__(name, value)
 
-    def state_dict(self, prefix: str = "") -> dict[str, Any]:  # type: ignore[override]
-        """A copy of the parameters and buffers as PyTorch's tensors. See bridge.nn.state_dict."""
+    def state_dict(  # type: ignore[override]
+        self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Any]:
+        """A copy of the parameters and buffers as PyTorch's tensors. See bridge.nn.state_dict.
+
+        A Cell of MindSpore's around this one, whose `state_dict` gives a destination, gets MindSpore's Parameters.
+        """
+        if destination is not None:
+            return super().state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
         return state_dict(self, prefix)
 
     def load_state_dict(self, state_dict_: Mapping[str, Any], strict: bool = True) -> Any:  # type: ignore[override]

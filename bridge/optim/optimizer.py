@@ -34,6 +34,14 @@ class Optimizer(ms.nn.Optimizer):
 
     torch_class: ClassVar[type[torch.optim.Optimizer]]
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not hasattr(cls, "torch_class") or "step" in vars(cls):
+            raise TypeError(
+                f"{cls.__name__}: a step is PyTorch's: write the optimizer as a class of torch.optim.Optimizer, say L, "
+                "and here `torch_class = L`"
+            )
+
     def __init__(self, *args: Any, loss_scale: float = 1.0, **kwargs: Any) -> None:
         start_on(devices.target())
         name = type(self).__name__
@@ -88,6 +96,20 @@ class Optimizer(ms.nn.Optimizer):
         if self.dynamic_lr:
             raise ValueError(f"{type(self).__name__}: a step by a closure takes no schedule of MindSpore's for a rate")
         return self.update.by_closure(closure)
+
+    def get_lr(self) -> Any:
+        """The rate of the next step, as a tensor; one for each group where they differ, as MindSpore's give it."""
+        if self.dynamic_lr:
+            return super().get_lr()
+        self.update.rates.set((), lambda rate: float(rate.asnumpy()))  # what a callback has set
+        rates = [float(group["lr"]) for group in self.param_groups]
+        tensors = tuple(ms.Tensor(rate, ms.float32) for rate in rates)
+        return tensors[0] if len(set(rates)) == 1 else tensors
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """PyTorch's options for groups that do not say otherwise."""
+        return self.torch_optimizer.defaults
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:

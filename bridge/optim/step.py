@@ -72,7 +72,12 @@ class Step(_mindspore.CompiledAsMethod):
         kept: list[Any] = []  # PyTorch has views of their memory
 
         def evaluate() -> Any:  # a tensor, as PyTorch's closures give
-            loss, gradients = closure()
+            found: Any = closure()
+            if not isinstance(found, (tuple, list)) or len(found) != 2:
+                raise TypeError(
+                    f"{self.name}: the closure gives (loss, gradients), as a function of mindspore.value_and_grad does"
+                )
+            loss, gradients = found
             losses.append(loss)
             kept.append(gradients)
             _mindspore.wait()

@@ -9,7 +9,9 @@ import mindspore as ms
 import torch
 
 from bridge import _mindspore
+from bridge.primitive.tensors import from_torch
 from bridge.programs.program import Program
+from bridge.programs.set_data import follow
 
 _DTYPES = {"fp16": torch.float16, "fp32": torch.float32, "bf16": torch.bfloat16}
 _INSTEAD = {
@@ -89,6 +91,22 @@ class ProgramCell(ms.nn.Cell):
         if "program" in self.__dict__:  # Cell.__init__ may come here too
             self.program.follow_between_calls()
         return super().cells_and_names(*args, **kwargs)  # type: ignore[no-any-return]
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, strict: bool, missing_keys: list[str],
+        unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
+        """As in any Cell, from PyTorch's tensors too. MindSpore takes a name with a dot for that of a Cell's part."""
+        own = {prefix + name for name in self._params}
+        for key in own & state_dict.keys():
+            if isinstance(state_dict[key], torch.Tensor):
+                state_dict[key] = from_torch(state_dict[key])
+        unexpected: list[str] = []
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected, error_msgs)
+        unexpected_keys += [key for key in unexpected if key not in own]
+        for name, parameter in self._params.items():
+            if prefix + name in state_dict:
+                follow(parameter)
 
     def on_torch(self, *args: Any, **kwargs: Any) -> Any:
         """What it calls, on PyTorch's tensors."""

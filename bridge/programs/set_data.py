@@ -24,9 +24,10 @@ def follow_set_data(state: State) -> None:
 
 @functools.cache
 def _install() -> None:
-    _mindspore.after_set_data(_follow)
+    _mindspore.after_set_data(follow)
 
 
-def _follow(parameter: ms.Parameter) -> None:
+def follow(parameter: ms.Parameter) -> None:
+    """Bring what MindSpore has just given a Parameter to the memory that its programs have."""
     for state in [*_states.get(parameter, ())]:
         state.take_data(parameter)
