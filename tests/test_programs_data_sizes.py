@@ -171,6 +171,42 @@ def test_sizes_follow_the_data(function: Any) -> None:
     compare(Scaled(function), ARRAYS)
 
 
+SLICES = [
+    lambda y, n: y[: int(n)], lambda y, n: y[int(n) :], lambda y, n: y[int(n) : int(n) + 2], lambda y, n: y[:n],
+    lambda y, n: y[:, : n.item()], lambda y, n: (y[: int(n)], y), lambda y, n: torch.cat([y[int(n) :], y[: int(n)]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("cut", SLICES, ids=range(len(SLICES)))
+def test_a_slice_may_be_a_part_or_all(cut: Any) -> None:
+    class Sliced(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor, n: torch.Tensor) -> Any:
+            return cut(self.layer(x), n)
+
+    torch.manual_seed(0)
+    net = bridge.cell(Sliced())
+    own = copy.deepcopy(net.module).to(torch_device())
+    x = RNG.standard_normal((5, 4)).astype(np.float32)
+
+    def loss(x, n):
+        result = net(x, n)
+        return aten.sum(aten.square(result[0])) if isinstance(result, tuple) else aten.sum(aten.square(result))
+
+    step = ms.jit(ms.value_and_grad(loss, None, ms.ParameterTuple(net.trainable_params())))
+    for n in (2, 5, 0, 3):
+        value, gradients = step(ms.Tensor(x), ms.Tensor(n))
+        result = own(on_device(x), torch.tensor(n))
+        expected = (result[0] if isinstance(result, tuple) else result).square().sum()
+        wanted = torch.autograd.grad(expected, list(own.parameters()))
+        assert value.asnumpy() == expected.detach().cpu().numpy()
+        for one, other in zip(gradients, wanted, strict=True):
+            np.testing.assert_array_equal(one.asnumpy(), other.cpu().numpy())
+
+
 class Normalized(nn.Module):
     """The mask follows from a layer in training mode, and so from what writes to its buffers."""
 

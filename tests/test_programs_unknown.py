@@ -77,6 +77,13 @@ class Branches(nn.Module):
         return y.tanh() * x.shape[0]
 
 
+class Crops(nn.Module):
+    """To a length, where there is more."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, :4].tanh()
+
+
 def numbers(*shape: int) -> torch.Tensor:
     return torch.from_numpy(data(*shape))
 
@@ -91,6 +98,7 @@ MODULES: list[tuple[Callable[[], nn.Module], list[int | None], list[torch.Tensor
     (GPT, [None, None], [tokens(2, 5), tokens(3, 7), tokens(1, 1)]),
     (Mean, [None, 3], [numbers(2, 3), numbers(5, 3)]),
     (Branches, [None], [numbers(5), numbers(2)]),
+    (Crops, [2, None], [numbers(2, 9), numbers(2, 3)]),
 ]
 
 

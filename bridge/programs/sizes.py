@@ -24,6 +24,8 @@ from bridge.programs.capture import Spec
 from bridge.programs.data_sizes import STAND_INS_OF_SIZES
 from bridge.programs.plan import Plan, ProgramFile
 
+# The first two that are tried: `x[:n]` is all of x for a large n, and a part of it for a small one.
+_FAR_APART = (STAND_INS_OF_SIZES[0][0], 1)
 SUFFIX = " of all sizes"
 _FAMILY = "family "
 Shape = tuple[int, ...]
@@ -64,31 +66,34 @@ class _Family:
         self._plan_for = plan_for
         self._unknown = [i for i, spec in enumerate(specs) if -1 in spec.shape]
         self._plans: dict[tuple[Shape, ...], Plan] = {}
-        first, second = self._tried(known)
-        number = len(_families)
-        forward = _common(first.forward, second.forward, f"{_FAMILY}{number} forward")
-        programs = zip(first.backward, second.backward, strict=False)
-        backward = [_common(one, other, f"{_FAMILY}{number} backward") for one, other in programs]
-        self.plan = replace(first, forward=forward, backward=backward)
-        self._check(second)
+        self.plan = self._tried(known)
 
-    def _tried(self, known: Sequence[Sequence[Shape]]) -> tuple[Plan, Plan]:
+    def _tried(self, known: Sequence[Sequence[Shape]]) -> Plan:
         errors: list[Exception] = []
         try:
             for shapes in self._guesses(known):
                 try:
                     first, second = map(self._at, shapes)
-                    return first, second
+                    return self._of_both(first, second)
                 except Exception as error:
                     errors.append(error)
-            raise errors[0]
+            raise errors[1]  # of sizes that fit most functions
         finally:
             errors.clear()  # this frame, which they hold, would keep them
+
+    def _of_both(self, first: Plan, second: Plan) -> Plan:
+        number = len(_families)
+        forward = _common(first.forward, second.forward, f"{_FAMILY}{number} forward")
+        programs = zip(first.backward, second.backward, strict=False)
+        backward = [_common(one, other, f"{_FAMILY}{number} backward") for one, other in programs]
+        found = replace(first, forward=forward, backward=backward)
+        _check(found, second)
+        return found
 
     def _guesses(self, known: Sequence[Sequence[Shape]]) -> Iterator[Sequence[Sequence[Shape]]]:
         """Pairs of shapes for the inputs of unknown sizes."""
         unknown = [self._specs[i].shape for i in self._unknown]
-        for sizes in STAND_INS_OF_SIZES:
+        for sizes in (_FAR_APART, *STAND_INS_OF_SIZES):
             yield [[filled(shape, size) for shape in unknown] for size in sizes]
         # MindSpore also takes sizes for unknown that cannot change, as those that a weight's fit.
         before = [[shapes[i] for i in self._unknown] for shapes in known if len(shapes) == len(self._specs)]
@@ -106,18 +111,6 @@ class _Family:
             self._plans[key] = self._plan_for(specs)
         return self._plans[key]
 
-    def _check(self, plan: Plan) -> None:
-        """Refuse a plan that does not fit into the graph."""
-        own = self.plan
-        fits = (own.results, own.tree, own.sources, own.gradients, own.written) == (
-            plan.results, plan.tree, plan.sources, plan.gradients, plan.written
-        ) and len(own.backward) == len(plan.backward)  # fmt: skip
-        if not fits or not all(map(_fits, [own.forward, *own.backward], [plan.forward, *plan.backward])):
-            raise Refusal(
-                "which tensors pass through the program, or their ranks, follows from a size that is unknown, and a "
-                "graph is compiled for all sizes: give that dimension a known size"
-            )
-
     def program(self, kind: str, inputs: Sequence[Shape]) -> ProgramFile:
         """The program for inputs of these shapes, in the order of its groups."""
         family = _of_kind(self.plan, kind)
@@ -127,11 +120,23 @@ class _Family:
             [sources] = self.plan.sources
             by_position = {i: by_position[sources.index(("input", i))] for i in self._unknown}
         plan = self._at([by_position[i] for i in self._unknown])
-        self._check(plan)
+        _check(self.plan, plan)
         return _of_kind(plan, kind)
 
 
 _families: list[_Family] = []
+
+
+def _check(own: Plan, plan: Plan) -> None:
+    """Refuse a plan that does not fit into the graph."""
+    fits = (own.results, own.tree, own.sources, own.gradients, own.written) == (
+        plan.results, plan.tree, plan.sources, plan.gradients, plan.written
+    ) and len(own.backward) == len(plan.backward)  # fmt: skip
+    if not fits or not all(map(_fits, [own.forward, *own.backward], [plan.forward, *plan.backward])):
+        raise Refusal(
+            "which tensors pass through the program, or their ranks, follows from a size that is unknown or that data "
+            "decides, and a graph is compiled for all sizes: PyNative mode takes it, and a graph takes known sizes"
+        )
 
 
 def _is_of(shape: Shape, unknown: Shape) -> bool:
