@@ -297,6 +297,18 @@ class OfDistributions(nn.Module):
         return torch.distributions.Normal(self.mean, self.width).log_prob(x)
 
 
+class Products(nn.Module):
+    """Of factors of which none, one or several are zero."""
+
+    def __init__(self, zeros: int) -> None:
+        super().__init__()
+        self.zeros = zeros
+
+    def forward(self, x: torch.Tensor) -> Any:
+        factors = x * (torch.arange(x.numel(), device=x.device) >= self.zeros).view(x.shape)
+        return factors.prod(), torch.prod(factors, 1), (factors + 1).prod(dim=0, keepdim=True, dtype=torch.float64)
+
+
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 3))
 
@@ -344,6 +356,7 @@ MODULES: list[Any] = [
     (Complex, [floats(2, 8)]),
     (Sounds, [floats(2, 9, 7)]),
     (Constant, [floats(3, 4)]),
+    *((functools.partial(Products, zeros), [floats(3, 4)]) for zeros in (0, 1, 2)),
     (NotPersistent, [floats(3, 4)]),
     (Permuted, [floats(2, 8, 6)]),
     (OneImage, [floats(1, 4, 3, 3)]),
