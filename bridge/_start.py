@@ -1,5 +1,6 @@
 """What the first call changes in the process. Importing the package only has `mindspore.set_seed` note how PyTorch is
-seeded at that time (bridge/seeds.py), and `mindspore.rewrite` leave the bridge's calls as they are."""
+seeded at that time (bridge/seeds.py), `mindspore.rewrite` leave the bridge's calls as they are, and PyTorch's
+functions say where those are that take MindSpore's tensors."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ from bridge.infer import strides
 from bridge.op import devices
 from bridge.op.table import SHARED, SHIMS
 from bridge.primitive import direct, graph_shapes
+from bridge.primitive.in_torch import refuse_in_torch
 
 _mindspore.leave_calls_alone()
+refuse_in_torch()
 _lock = threading.Lock()
 _started = False
 

@@ -602,6 +602,7 @@ def other_device() -> str:
         (lambda: tnn.Linear(3, 4).to(other_device()), ValueError, "is not MindSpore's device"),
         (lambda: tnn.Linear(3, 4).to(torch.int32), TypeError, "takes a floating-point or complex dtype"),
         (lambda: tnn.Linear(3, 4).zero_grad(), AttributeError, "leave zero_grad out"),
+        (lambda: tnn.init.zeros_(tnn.Linear(3, 4).weight.data), TypeError, "without `.data`"),
         (lambda: tnn.Linear(3, 4).forward, AttributeError, "call it"),
         (lambda: tnn.Lineer, AttributeError, "did you mean Linear"),
         (lambda: tnn.modules, AttributeError, "bridge.nn has the layers"),
@@ -684,6 +685,45 @@ def test_a_cast_is_pytorchs(cast: Callable[[Any], Any]) -> None:
     for result in in_modes(own, x):
         assert_equal(result, reference(on_device(x)))
     assert all(own.state_dict()[name].cpu().equal(value.cpu()) for name, value in reference.state_dict().items())
+
+
+def test_what_has_been_called_is_copied() -> None:
+    net, x = tnn.Sequential(tnn.Linear(3, 4), tnn.Tanh()), ms.Tensor(data(2, 3))
+    expected = net(x).asnumpy()
+    for copied in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert np.array_equal(copied(x).asnumpy(), expected)
+        copied[0].weight.set_data(copied[0].weight * 2)
+    assert np.array_equal(net(x).asnumpy(), expected)
+
+
+def test_mindspores_state_dict() -> None:
+    class Net(nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = tnn.Linear(3, 4)
+            self.body = bridge.cell(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)))
+            self.list = tnn.ModuleList([tnn.Linear(4, 2)])
+
+        def construct(self, x: Any) -> Any:
+            return self.list[0](self.body(self.layer(x)))
+
+    net, x = Net().set_train(False), ms.Tensor(data(2, 3))
+    names = list(net.state_dict())
+    assert names == list(tnn.state_dict(net))
+
+    @ms.jit
+    def run(x: Any) -> Any:
+        return net(x)
+
+    before = run(x).asnumpy()
+    theirs = {name: value * 0 + 2 for name, value in tnn.state_dict(net).items()}
+    for state in (theirs, {name: ms.Tensor(value.cpu().numpy()) for name, value in theirs.items()}):
+        assert not any(net.load_state_dict(state))
+        assert all((value.asnumpy() == 2).all() for value in net.state_dict().values())
+        assert net.body.module[0].weight.eq(2).all()
+        assert np.array_equal(run(x).asnumpy(), net(x).asnumpy()) and not np.array_equal(run(x).asnumpy(), before)
+    with pytest.raises(RuntimeError, match=r'Unexpected key\(s\) in state_dict: "body.2.weight"'):
+        net.load_state_dict({**theirs, "body.2.weight": ms.Tensor(1.0)})
 
 
 def test_dtypes_and_devices_are_mindspores() -> None:

@@ -384,6 +384,49 @@ def test_a_checkpoint_before_the_optimizer_is_seen() -> None:
     assert np.array_equal(net.weight.asnumpy(), data(2, 3))
 
 
+class Signs(torch.optim.Optimizer):
+    """An optimizer of one's own."""
+
+    def __init__(self, params: Any, lr: float = 0.1) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.sub_(parameter.grad.sign(), alpha=group["lr"])
+
+
+def test_an_optimizer_of_ones_own() -> None:
+    own = type("OwnSigns", (optim.Optimizer,), {"torch_class": Signs})
+    layer = tnn.Linear(3, 2)
+    before = layer.weight.asnumpy().copy()
+    own(layer.trainable_params(), lr=0.5)((ms.ops.ones((2, 3)), ms.ops.ones((2,))))
+    assert np.array_equal(layer.weight.asnumpy(), before - np.float32(0.5))
+    for members in ({}, {"torch_class": Signs, "step": lambda self: None}):
+        with pytest.raises(TypeError, match="Wrong: a step is PyTorch's: write the optimizer"):
+            type("Wrong", (optim.Optimizer,), members)
+
+
+def test_the_rate_of_the_next_step() -> None:
+    layer = tnn.Linear(3, 2)
+    one = optim.SGD(layer.trainable_params(), 0.5)
+    schedule = optim.lr_scheduler.LambdaLR(one, lambda epoch: 0.5**epoch)
+    one((ms.ops.ones((2, 3)), ms.ops.ones((2,))))
+    schedule.step()
+    assert one.get_lr() == 0.25 and one.defaults["lr"] == 0.5
+    ms.ops.assign(one.learning_rate, ms.Tensor(2.0))  # as MindSpore's callback does
+    assert one.get_lr() == 2.0
+    two = optim.SGD([{"params": [layer.weight]}, {"params": [layer.bias], "lr": 0.125}], 0.5)
+    assert [rate.item() for rate in two.get_lr()] == [0.5, 0.125]
+
+
+@pytest.mark.parametrize("closure", [lambda: ms.Tensor(1.0), lambda: None])
+def test_a_closure_gives_gradients_too(closure: Any) -> None:
+    with pytest.raises(TypeError, match=r"LBFGS: the closure gives \(loss, gradients\)"):
+        optim.LBFGS(tnn.Linear(3, 2).trainable_params()).step(closure)
+
+
 def test_lbfgs_by_a_closure() -> None:
     module = torch_net()
     net = layers(module)

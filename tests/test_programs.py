@@ -23,7 +23,7 @@ from torch.nn import functional as F
 import bridge
 from bridge import aten
 from bridge.op import devices
-from shared import FailsInBackward, data, on_device
+from shared import FailsInBackward, data, on_device, torch_device
 
 Module = torch.nn.Module
 
@@ -746,10 +746,17 @@ def test_a_result_may_be_an_input_or_a_parameter() -> None:
     assert (of_x.asnumpy() == 4).all() and (of_weight.asnumpy() == 2).all()
 
 
+def with_a_cell() -> torch.nn.Module:
+    module = torch.nn.Sequential(torch.nn.ReLU())
+    module[0].inner = bridge.nn.Linear(2, 2)
+    return module
+
+
 @pytest.mark.parametrize(
     ("module", "error", "words"),
     [
         (torch.nn.functional.relu, TypeError, "bridge.cell takes a torch.nn.Module, not function"),
+        (with_a_cell(), TypeError, "bridge.cell takes a module of PyTorch's modules: 0.inner is a Cell, Linear"),
         (torch.nn.Linear, TypeError, "not the class Linear"),
         (torch.nn.LazyLinear(3), ValueError, "weight has no shape yet: call the PyTorch module once"),
         (torch.nn.Linear(3, 3, device="meta"), ValueError, "weight has no data: call the PyTorch module's to_empty"),
@@ -758,6 +765,14 @@ def test_a_result_may_be_an_input_or_a_parameter() -> None:
 def test_what_is_no_module_is_refused(module: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         bridge.cell(module)
+
+
+def test_a_device_is_mindspores() -> None:
+    cell = bridge.cell(torch.nn.Linear(3, 3))
+    assert cell.to(torch_device()) is cell and cell.to(device=torch.device(torch_device())) is cell
+    other = "cuda" if torch_device() == "cpu" else "cpu"
+    with pytest.raises(ValueError, match=r"ModuleCell\.to: device .* is not MindSpore's device"):
+        cell.to(other)
 
 
 def test_sparse_results_are_refused() -> None:

@@ -521,6 +521,13 @@ def test_a_dictionary_is_without_what_a_graph_cannot_return() -> None:
         as_attribute(to_mindspore(x))
 
 
+def test_a_tensor_of_pytorchs_is_a_constant_of_a_graph() -> None:
+    x, y = floats(3)(), floats(3)()
+    with pytest.warns(UserWarning, match=r"a tensor of PyTorch's .* is a constant of that graph"):
+        found = as_cell(nn.PairwiseDistance())(to_mindspore(x), y)
+    assert_equal([nn.PairwiseDistance()(x, y)], [found])
+
+
 class AsksInput(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.sum() > 0:

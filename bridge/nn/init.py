@@ -23,7 +23,8 @@ def _in_place(function: _Callable[..., Any]) -> _Callable[..., Any]:
     @_functools.wraps(function)
     def fill(tensor: _ms.Parameter, *args: Any, **kwargs: Any) -> _ms.Parameter:
         if not isinstance(tensor, _ms.Parameter):
-            raise TypeError(f"{function.__name__} fills a Parameter, and was given a {type(tensor).__name__}")
+            hint = ": give it the Parameter itself, without `.data`" if isinstance(tensor, _ms.Tensor) else ""
+            raise TypeError(f"{function.__name__} fills a Parameter, and was given a {type(tensor).__name__}{hint}")
         _start_on(_devices.target())  # which seeds PyTorch as MindSpore was seeded
         torch_tensor = _tensor_of(tensor)
         _Sharing(function.__name__, [tensor], [torch_tensor]).run(lambda _: function(torch_tensor, *args, **kwargs), [])

@@ -10,9 +10,9 @@ import torch
 
 from bridge.nn.state_dict import load_state_dict, state_dict
 from bridge.op import dtypes
+from bridge.primitive.placement import check_device
 from bridge.programs.cell import ModuleCell
 from bridge.programs.program import Program
-from bridge.torch.keywords import check_device
 
 _Self = TypeVar("_Self", bound="Module")
 

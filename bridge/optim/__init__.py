@@ -21,7 +21,7 @@ from bridge.torch.names import absent as _absent
 
 _UNAVAILABLE = {
     "SparseAdam": "MindSpore's gradients are dense here: use Adam",
-    "swa_utils": "average PyTorch's tensors by optimizer.torch_optimizer",
+    "swa_utils": "torch.optim.swa_utils.AveragedModel averages a module of bridge.cell as it is",
 }
 
 __all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "Any", "optimizer")]

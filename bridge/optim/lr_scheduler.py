@@ -37,6 +37,7 @@ globals().update(
         if _inspect.isclass(value) and issubclass(value, _torch.LRScheduler) and not name.startswith("_")
     }
 )
+_LRScheduler = LRScheduler  # type: ignore[name-defined]  # noqa: F821  # as PyTorch's files name it, too
 __all__ = [name for name in globals() if not name.startswith("_") and name not in ("annotations", "Any")]
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import mindspore as ms
 import torch
 
+from bridge.primitive.placement import check_device
 from bridge.programs.program import Program
 from bridge.programs.program_cell import ProgramCell
 
@@ -30,6 +32,19 @@ class ModuleCell(ProgramCell):
         assert isinstance(module, torch.nn.Module)
         return module
 
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """As a Cell has it. A device of PyTorch's has to be MindSpore's, which has all tensors.
+
+        Raises:
+            ValueError: the device is another one.
+        """
+        given = {"device": args[0], **kwargs} if len(args) == 1 and _is_device(args[0]) else kwargs
+        if not _is_device(given.get("device")):
+            return super().to(*args, **kwargs)
+        check_device(f"{type(self).__name__}.to", given["device"])
+        others = {name: value for name, value in given.items() if name not in ("device", "non_blocking")}
+        return super().to(**others) if others else self
+
     def _instead(self, name: str) -> str:
         is_the_modules = (
             not name.startswith("_") and "program" in self.__dict__ and hasattr(self.program.function, name)
@@ -47,6 +62,11 @@ class ModuleCell(ProgramCell):
 
     def __reduce__(self) -> Any:
         return _restored, (self.module, self._names())
+
+
+def _is_device(value: Any) -> bool:
+    """Whether it is PyTorch's name of one."""
+    return isinstance(value, (str, torch.device)) and str(value).partition(":")[0] in ("cpu", "cuda")
 
 
 def _restored(module: torch.nn.Module, names: list[str]) -> ModuleCell:
@@ -69,11 +89,19 @@ def cell(module: torch.nn.Module) -> ModuleCell:
         module: any PyTorch module. The Cell runs it as it is, and begins in the mode (training or not) that it is in.
 
     Raises:
-        TypeError: it is not a module.
+        TypeError: it is not a module, or a part of it is a Cell.
         ValueError: it has parameters without a shape, or without data.
         RuntimeError: the bridge was built for another MindSpore.
     """
     if not isinstance(module, torch.nn.Module):
         given = f"the class {module.__name__}" if isinstance(module, type) else type(module).__name__
         raise TypeError(f"bridge.cell takes a torch.nn.Module, not {given}")
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            if isinstance(value, ms.nn.Cell):
+                where = f"{path}.{name}" if path else name
+                raise TypeError(
+                    f"bridge.cell takes a module of PyTorch's modules: {where} is a Cell, {type(value).__name__}, "
+                    "which PyTorch does not run; a class of bridge.nn.Module has Cells and layers"
+                )
     return ModuleCell(module)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,6 +43,12 @@ class Arguments:
             return type(value)(self._described(item) for item in value)
         if isinstance(value, dict):
             return {key: self._described(item) for key, item in value.items()}
+        if isinstance(value, torch.Tensor):
+            warnings.warn(
+                "a tensor of PyTorch's that a program in a graph is given is a constant of that graph, which MindSpore "
+                "compiles again for another one: mindspore.Tensor(x.numpy()) is an argument",
+                stacklevel=1,
+            )
         return to_torch_leaf(value)
 
     def specs(self, require_gradients: bool) -> list[Spec]:

@@ -148,7 +148,10 @@ class FirstOrderOnly(_InGraph):
     """The gradient of a backward program, which does not exist."""
 
     def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
-        raise RuntimeError(f"{self.name}: the gradient of a PyTorch module's gradient is not available")
+        raise RuntimeError(
+            f"{self.name}: the gradient of a PyTorch module's gradient is not available: a module of bridge.cell or a "
+            "function of bridge.fuse may take the inner one, by torch.autograd.grad(..., create_graph=True)"
+        )
 
 
 class NoGradient(_InGraph):

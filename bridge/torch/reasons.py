@@ -28,6 +28,10 @@ _SENTENCES: tuple[tuple[str, str], ...] = (
         "Cell.recompute computes a part again, and a module of bridge.cell may call PyTorch's checkpoint",
     ),
     (
+        r"torch\.cuda\.(manual_seed.*|seed.*|initial_seed|[gs]et_rng_state.*)",
+        "bridge.manual_seed seeds, and mindspore.get_rng_state and set_rng_state keep the state of both frameworks",
+    ),
+    (
         r"torch\.(cuda|cpu|xpu|mps|mtia|accelerator|set_default_device|get_default_device|get_device_module)(\..*)?",
         "mindspore.set_device chooses the device, and tensors lie there",
     ),
@@ -46,7 +50,16 @@ _SENTENCES: tuple[tuple[str, str], ...] = (
         "mindspore.dataset loads data, Cell.recompute stands for checkpoint, and the rest is about PyTorch itself: "
         "import torch for it",
     ),
-    (r"torch\.(save|load|serialization)", "mindspore.save_checkpoint and mindspore.load_checkpoint write and read"),
+    (
+        r"torch\.(save|load|serialization)(\..*)?",
+        "PyTorch's own write and read what state_dict gives (import torch), and mindspore.save_checkpoint and "
+        "load_checkpoint a Cell's Parameters",
+    ),
+    (r"torch\.onnx(\..*)?", "mindspore.export writes a Cell, and PyTorch's own torch.onnx a module (import torch)"),
+    (
+        r"torch\.optim\.swa_utils(\..*)?",
+        "PyTorch's own AveragedModel averages a module of bridge.cell as it is (import torch)",
+    ),
     (r"torch\.(compile|jit|fx|export|compiler|cond|while_loop|fork|wait)(\..*)?", "mindspore.jit compiles"),
     (
         r"torch\.(distributed|multiprocessing|prepare_multiprocessing.*)(\..*)?",

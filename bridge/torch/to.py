@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from bridge.primitive.placement import check_device
 from bridge.torch.function import Function
-from bridge.torch.keywords import check_device
 
 
 class To(Function):
