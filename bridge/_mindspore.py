@@ -29,6 +29,7 @@ ParameterTensor: type[Parameter] = Parameter._get_base_class(Tensor)
 # What a graph that is being traced holds, or None.
 jit_context = _primitive.jit_context
 _pynative_executor = _primitive._pynative_executor
+_cell_graph_executor = importlib.import_module("mindspore.nn.cell")._cell_graph_executor
 # Whether PyNative mode records operators for a gradient.
 is_recording: Callable[[], bool] = _pynative_executor.grad_flag
 # Until PyNative mode has done what it was asked for; a GPU may still be at work.
@@ -110,10 +111,27 @@ def after_set_data(follow: Callable[[Parameter], None]) -> None:
 @functools.cache
 def before_graphs(follow: Callable[[], None]) -> None:
     """Have a function called before each run of a compiled graph."""
-    of_cells: Any = type(importlib.import_module("mindspore.nn.cell")._cell_graph_executor)
+    of_cells: Any = type(_cell_graph_executor)
     of_functions = importlib.import_module(of_cells.__module__)._JitExecutor  # MindSpore 2.10 has that elsewhere
     for executor in (of_cells, of_functions):
         executor.__call__ = _after(follow, executor.__call__)
+
+
+def around_compile(compiled: Callable[[Any, Any, Callable[[str], Any]], Any]) -> None:
+    """Have a function called in place of each compilation of a function.
+
+    Args:
+        compiled: is given the function, the object whose method it is, or None, and what compiles it under a name that
+            begins with a text. Where there is a graph of that name, it is taken.
+    """
+    executor: Any = importlib.import_module(type(_cell_graph_executor).__module__)._JitExecutor
+    own = executor.compile
+
+    @functools.wraps(own)
+    def compile(self: Any, method: str, *args: Any, phase: str = "", **kwargs: Any) -> Any:
+        return compiled(self.fn, self.obj, lambda name: own(self, method, *args, phase=name + phase, **kwargs))
+
+    executor.compile = compile
 
 
 def _after(first: Callable[[], None], run: Callable[..., Any]) -> Callable[..., Any]:

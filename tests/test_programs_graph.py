@@ -24,6 +24,7 @@ import bridge
 from bridge import aten
 from bridge.op import devices
 from bridge.programs import store
+from bridge.programs.state import State
 from shared import data, on_device, torch_device
 
 pytestmark = [pytest.mark.usefixtures("own_programs", "graph_mode")]
@@ -526,6 +527,41 @@ def test_a_tensor_of_pytorchs_is_a_constant_of_a_graph() -> None:
     with pytest.warns(UserWarning, match=r"a tensor of PyTorch's .* is a constant of that graph"):
         found = as_cell(nn.PairwiseDistance())(to_mindspore(x), y)
     assert_equal([nn.PairwiseDistance()(x, y)], [found])
+
+
+def test_a_function_follows_the_modes(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+    own = copy.deepcopy(module).to(torch_device())
+    cell = as_cell(module)
+    compiled: list[str] = []
+
+    @ms.jit
+    def run(x: ms.Tensor) -> ms.Tensor:
+        return cell(x) * 2
+
+    def compare() -> None:
+        x = floats(3, 4)()
+        torch.manual_seed(1)
+        expected = own(x.to(torch_device())) * 2
+        bridge.manual_seed(1)
+        assert_equal([expected], [run(to_mindspore(x))])
+
+    compare()
+    stay = State.stay
+
+    def counted(state: State) -> None:
+        compiled.append("")
+        stay(state)
+
+    monkeypatch.setattr(State, "stay", counted)
+    for change in (lambda net: net.eval(), lambda net: net.train(), lambda net: net[2].eval(), lambda net: net.eval()):
+        change(module), change(own)
+        compare()
+    cell.set_train(True)
+    own.train()
+    compare()
+    assert len(compiled) == 2  # for evaluation, and for a part in it; the others were known
+    assert_equal(list(own.buffers()), [cell.parameters_dict()[name] for name, _ in own.named_buffers()])
 
 
 class AsksInput(nn.Module):

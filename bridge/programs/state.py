@@ -18,6 +18,7 @@ from bridge.op import devices, dtypes
 from bridge.primitive import direct
 from bridge.primitive.kernel import one_at_a_time
 from bridge.primitive.tensors import torch_view, wait_for_pytorch
+from bridge.programs import modes
 from bridge.programs.calls import Refusal
 
 # A tensor that several programs have is one Parameter, and a Parameter that they have is one tensor, which it keeps.
@@ -64,6 +65,7 @@ class State:
     """
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], modules: Sequence[torch.nn.Module], calls: Any) -> None:
+        modes.compile_for_modes()
         self._calls = calls
         self.modules = modules
         self.parameters: dict[str, ms.Parameter] = {}
@@ -133,6 +135,7 @@ class State:
         """A graph has the Parameters, and goes on with the memory that they have now. What PyTorch puts in the place of
         a tensor or of its data is copied there."""
         self._calls.stay(devices.gpu())
+        modes.note(self.modules)
         _in_graphs.add(self)
         _mindspore.before_graphs(_follow_in_graphs)
 
