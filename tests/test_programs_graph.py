@@ -298,6 +298,14 @@ class OfDistributions(nn.Module):
         return torch.distributions.Normal(self.mean, self.width).log_prob(x)
 
 
+class Gaussian(nn.Module):
+    """Its check of the covariance asks whether that is symmetric, and returns what it asked for."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        covariance = x @ x.mT + torch.eye(len(x), device=x.device)
+        return torch.distributions.MultivariateNormal(x[:, 0], covariance).log_prob(x[:, 1])
+
+
 class Products(nn.Module):
     """Of factors of which none, one or several are zero."""
 
@@ -357,6 +365,7 @@ MODULES: list[Any] = [
     (Complex, [floats(2, 8)]),
     (Sounds, [floats(2, 9, 7)]),
     (Constant, [floats(3, 4)]),
+    (Gaussian, [floats(3, 4)]),
     *((functools.partial(Products, zeros), [floats(3, 4)]) for zeros in (0, 1, 2)),
     (NotPersistent, [floats(3, 4)]),
     (Permuted, [floats(2, 8, 6)]),

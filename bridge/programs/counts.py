@@ -15,7 +15,7 @@ from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
 from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Place, Sizes
-from bridge.programs.fits import MOST, fitting
+from bridge.programs.fits import MOST, OTHERS, fitting
 from bridge.programs.listing import Listing, is_once, new_register
 from bridge.programs.memory import storage_of
 from bridge.programs.split import split
@@ -27,10 +27,6 @@ CARRIER = (-1, 0)
 _FEW = 2_000
 
 _NEGATIVE = "a number that depends on data is negative here, and a graph takes it for a size: PyNative mode knows it"
-_OTHERS = (
-    "\n\nFor the graph, sizes that depend on data were taken to be others than the data's, which may be why: PyNative "
-    "mode knows them"
-)
 _REFUSAL = "a size depends on data, and follows from {}, which a graph does not know: PyNative mode does"
 
 
@@ -102,7 +98,7 @@ def count(
         if counted is not None:
             return counted
         if not isinstance(errors[0], Refusal):
-            add_lines(errors[0], _OTHERS)
+            add_lines(errors[0], OTHERS)
         raise errors[0]
     finally:
         errors.clear()  # this frame, which they hold, would keep them

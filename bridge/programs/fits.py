@@ -11,11 +11,17 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
+from bridge.primitive.graph_calls import add_lines
+from bridge.programs.calls import Refusal
 from bridge.programs.capture import Captured
 from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Sizes, UnknownSize
 
 # So many of PyTorch's calls are made without data to find what fits: that takes some ten seconds.
 MOST = 20_000
+OTHERS = (
+    "\n\nFor the graph, sizes that depend on data were taken to be others than the data's, which may be why: PyNative "
+    "mode knows them"
+)
 
 
 def fitting(
@@ -47,6 +53,8 @@ def fitting(
             except Exception as error:
                 errors.append(error)
             most = search.left
+        if not isinstance(errors[0], Refusal):
+            add_lines(errors[0], OTHERS)
         raise errors[0]
     finally:
         errors.clear()  # this frame, which they hold, would keep them

@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from bridge.primitive import direct
 from bridge.programs import ctc_loss
+from bridge.programs.answered import Answered
 from bridge.programs.assigned_data import AssignedData
 from bridge.programs.calls import (
     DEFAULT,
@@ -122,6 +123,7 @@ class Tape(TorchDispatchMode):
         """How often the function has called PyTorch."""
         if sizes.tapes is not None:
             sizes.tapes.append(self)
+        self.answered = Answered(self.calls, self.tensors)
         self.held = Held(self._values, self.calls, self.tensors, self.constants)
         self.assigned = AssignedData(self.tensors, self.register, self._stand_in)
 
@@ -407,8 +409,10 @@ class Tape(TorchDispatchMode):
         if known is None and is_question(func, args[0]):
             if func is EQUAL and args[0].shape != args[1].shape:
                 return False
-            answer = self.guards.answer(lambda: self._of_finite(func, operands[0]))
             asked = self._equal(*operands) if func is EQUAL else operands[0]
+            if (again := self.answered.again(asked)) is not None:
+                return again
+            answer = self.guards.answer(lambda: self._of_finite(func, operands[0]))
             if answer.value is None and (held := self.held.answer(asked)) is not None:
                 answer = self.guards.settle(held, TAKEN)
             if answer.value is not None:
@@ -493,6 +497,8 @@ class Tape(TorchDispatchMode):
 
     def _checked(self, answer: Answer, register: int) -> bool | None:
         """The answer to a question, with calls that check it."""
+        if answer.value is not None:
+            self.answered.note(register, answer.value)
         self.calls += checks(answer, register, self._like(register))
         return answer.value
 
