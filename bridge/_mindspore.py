@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType, FunctionType
 from typing import Any, cast
@@ -34,6 +35,16 @@ _cell_graph_executor = importlib.import_module("mindspore.nn.cell")._cell_graph_
 is_recording: Callable[[], bool] = _pynative_executor.grad_flag
 # Until PyNative mode has done what it was asked for; a GPU may still be at work.
 wait: Callable[[], None] = _pynative_executor.sync
+
+
+def wait_outside() -> None:
+    """`wait`, but in a thread of MindSpore's own, which would wait for itself.
+
+    `threading.current_thread` would leave an object in such a thread, which ends while MindSpore holds the GIL.
+    """
+    this = threading.get_ident()
+    if any(t.ident == this and not isinstance(t, threading._DummyThread) for t in threading.enumerate()):
+        wait()
 
 
 def device_target() -> str:

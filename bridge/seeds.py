@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import mindspore as ms
 import mindspore.dataset
 import numpy as np
@@ -10,6 +14,7 @@ from mindspore.common.generator import Generator, default_generator
 
 from bridge import _mindspore
 from bridge.op import devices
+from bridge.primitive.kernel import one_at_a_time
 
 # Of the state of a generator of MindSpore's: seed and offset.
 _OWN_SIZE = 16
@@ -38,6 +43,7 @@ def follow_mindspore() -> None:
     _catch_up()
     _mindspore.after_set_seed(lambda: seed(ms.dataset.config.get_seed()))
     _follow_default_generator()
+    _have_pytorch_wait()
 
 
 def _catch_up() -> None:
@@ -91,6 +97,29 @@ def _follow_default_generator() -> None:
     ):  # fmt: skip
         setattr(default_generator, name, _mindspore.InPyNative(function, getattr(default_generator, name)))
     _take_longer_states()
+
+
+def _have_pytorch_wait() -> None:
+    """Make PyTorch's own functions for seeds and states come after the draws that MindSpore was asked for before: on a
+    GPU it makes them later. Not inside a call of the bridge's, whose lock what MindSpore still has to do may want."""
+    for holder in (torch, torch.random, torch.cuda, torch.cuda.random):
+        for name in (
+            "manual_seed", "manual_seed_all", "seed", "seed_all", "get_rng_state", "get_rng_state_all", "set_rng_state",
+            "set_rng_state_all",
+        ):  # fmt: skip
+            function = getattr(holder, name, None)
+            if function is not None:
+                setattr(holder, name, _waiting(function))
+
+
+def _waiting(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def waiting(*args: Any, **kwargs: Any) -> Any:
+        if not one_at_a_time._is_owned():  # type: ignore[attr-defined]
+            _mindspore.wait_outside()
+        return function(*args, **kwargs)
+
+    return waiting
 
 
 def _states() -> np.ndarray:

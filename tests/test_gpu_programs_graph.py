@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 import pytest
 import torch
 
@@ -82,6 +83,29 @@ def trained(module: torch.nn.Module, shape: tuple[int, ...], differentiate: Any)
 def test_steps_are_launched_as_recorded(differentiate: Any) -> None:
     torch.manual_seed(0)
     assert trained(Drops(), (4, 5, 6), differentiate)["cudaGraphLaunch"] > 0
+
+
+def test_a_seed_comes_after_the_draws_before_it() -> None:
+    """MindSpore launches a graph on threads of its own, while the caller goes on."""
+    cell: Any = bridge.cell(torch.nn.Dropout(0.5))
+    big, ones = ms.Tensor(data(2000, 2000)), ms.Tensor(np.ones(64, np.float32))
+
+    @ms.jit
+    def draw(x, y):
+        y = ms.ops.matmul(y, y)
+        return cell(x), ms.ops.matmul(y, y)
+
+    def expected(seed: int) -> np.ndarray:
+        torch.manual_seed(seed)
+        return torch.nn.functional.dropout(torch.ones(64, device="cuda"), 0.5).cpu().numpy()  # type: ignore[no-any-return]
+
+    wanted = [expected(seed) for seed in range(2)]
+    for _ in range(20):
+        found = []
+        for seed in range(2):
+            torch.manual_seed(seed)
+            found.append(draw(ones, big)[0])
+        assert all(np.array_equal(one.asnumpy(), other) for one, other in zip(found, wanted, strict=True))
 
 
 def test_what_waits_is_not_recorded() -> None:

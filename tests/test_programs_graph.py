@@ -534,8 +534,8 @@ def test_a_dictionary_is_without_what_a_graph_cannot_return() -> None:
 def test_a_tensor_of_pytorchs_is_a_constant_of_a_graph() -> None:
     x, y = floats(3)(), floats(3)()
     with pytest.warns(UserWarning, match=r"a tensor of PyTorch's .* is a constant of that graph"):
-        found = as_cell(nn.PairwiseDistance())(to_mindspore(x), y)
-    assert_equal([nn.PairwiseDistance()(x, y)], [found])
+        found = as_cell(nn.PairwiseDistance())(to_mindspore(x), y.to(torch_device()))
+    assert_equal([nn.PairwiseDistance()(x.to(torch_device()), y.to(torch_device()))], [found])
 
 
 def test_a_function_follows_the_modes(monkeypatch: pytest.MonkeyPatch) -> None:

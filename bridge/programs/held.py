@@ -5,7 +5,6 @@ Where a graph cannot be for whatever they hold, it is for what they hold now, an
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from types import TracebackType
 
@@ -96,20 +95,8 @@ class Held:
 
 
 def wait() -> None:
-    """Until what MindSpore writes to buffers is there, also after a graph that raised an error.
-
-    A graph that meets new sizes asks from the thread that launches it, which would wait for itself.
-    """
-    if _is_pythons_thread():
-        _mindspore.wait()
+    """Until what MindSpore writes to buffers is there, also after a graph that raised an error. A graph that meets new
+    sizes asks from the thread that launches it."""
+    _mindspore.wait_outside()
     if devices.target() == "GPU":
         torch.cuda.synchronize()
-
-
-def _is_pythons_thread() -> bool:
-    """Whether Python has started this thread. `current_thread` would leave an object in one of MindSpore's, which ends
-    while MindSpore holds the GIL."""
-    this = threading.get_ident()
-    return any(
-        thread.ident == this and not isinstance(thread, threading._DummyThread) for thread in threading.enumerate()
-    )

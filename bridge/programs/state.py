@@ -158,6 +158,7 @@ class State:
         self.follow_parts()
         self.follow_assigned()
         self._calls.follow_requires_grad()
+        wait_for_pytorch()
 
     def _refuse_other_parts(self, tensors: Sequence[torch.Tensor]) -> None:
         """Raise an error unless these are the tensors for MindSpore's Parameters, and all that the modules have."""
