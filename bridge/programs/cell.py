@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, NoReturn
 
 import mindspore as ms
 import torch
@@ -37,13 +37,18 @@ class ModuleCell(ProgramCell):
 
         Raises:
             ValueError: the device is another one.
+            TypeError: there is a dtype, which Cells of MindSpore 2.8 and 2.9 do not take.
         """
+        to_others: Any = getattr(super(), "to", self._refuse_dtype)
         given = {"device": args[0], **kwargs} if len(args) == 1 and _is_device(args[0]) else kwargs
         if not _is_device(given.get("device")):
-            return super().to(*args, **kwargs)
+            return to_others(*args, **kwargs)
         check_device(f"{type(self).__name__}.to", given["device"])
         others = {name: value for name, value in given.items() if name not in ("device", "non_blocking")}
-        return super().to(**others) if others else self
+        return to_others(**others) if others else self
+
+    def _refuse_dtype(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(f"{type(self).__name__}.to takes a device in this MindSpore; to_float takes a dtype")
 
     def _instead(self, name: str) -> str:
         is_the_modules = (

@@ -37,7 +37,7 @@ class _Modes:
     def name(self) -> str:
         """What tells these modes apart; empty for the first ones."""
         now = [part.training for part in self._parts]
-        return "" if now == self._first else f"{int(''.join('01'[mode] for mode in now), 2):x}."
+        return "" if now == self._first else f"{int(''.join('01'[bool(mode)] for mode in now), 2):x}."
 
 
 class _Compiling(threading.local):
