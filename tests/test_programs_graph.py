@@ -306,6 +306,19 @@ class Gaussian(nn.Module):
         return torch.distributions.MultivariateNormal(x[:, 0], covariance).log_prob(x[:, 1])
 
 
+class Samples(nn.Module):
+    """A part runs without gradients, in which PyTorch's LSTM on a CPU rounds otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(4, 4, 2), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        with torch.no_grad():
+            drawn = self.lstm(x)[0]
+        return self.out(drawn), self.lstm(x)[0]
+
+
 class Products(nn.Module):
     """Of factors of which none, one or several are zero."""
 
@@ -366,6 +379,7 @@ MODULES: list[Any] = [
     (Sounds, [floats(2, 9, 7)]),
     (Constant, [floats(3, 4)]),
     (Gaussian, [floats(3, 4)]),
+    (Samples, [floats(3, 2, 4)]),
     *((functools.partial(Products, zeros), [floats(3, 4)]) for zeros in (0, 1, 2)),
     (NotPersistent, [floats(3, 4)]),
     (Permuted, [floats(2, 8, 6)]),

@@ -40,6 +40,8 @@ class Call:
     """The registers of its results, flat; None for an undefined tensor."""
     written: list[int] = field(default_factory=list)
     """The registers that it writes to."""
+    without_gradient: bool = False
+    """Whether PyTorch made it under `torch.no_grad()`, as it makes all of backward: some of its kernels ask."""
 
     @property
     def name(self) -> str:

@@ -4,6 +4,7 @@ of arguments need, which a graph may not ask for."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 
@@ -56,8 +57,9 @@ def _convolutions_apart(captured: Captured, of_parameters: list[int], of_argumen
         if call.op is _CONVOLUTION and call.results[0] is not None and needed.isdisjoint(call.results[:1]):
             *given, (_, *of_weights) = call.arguments
             if any(of_weights):
-                found.append(Call(call.op, [*given, [False, *of_weights]], [None, *call.results[1:]]))
-            found.append(Call(call.op, [*given, [True, False, False]], [call.results[0], None, None]))
+                mask, results = [False, *of_weights], [None, *call.results[1:]]
+                found.append(replace(call, arguments=[*given, mask], results=results))
+            found.append(replace(call, arguments=[*given, [True, False, False]], results=[call.results[0], None, None]))
         else:
             found.append(call)
     return found

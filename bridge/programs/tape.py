@@ -283,7 +283,7 @@ class Tape(TorchDispatchMode):
         told: list[Told] = []
         if sized is not None:
             told = self.data_sizes.note(found, self._mask(func, arguments), len(self.calls), self.line())
-        call = Call(func, arguments, found, list(_written(func, arguments)))
+        call = Call(func, arguments, found, list(_written(func, arguments)), not torch.is_grad_enabled())
         self.data_sizes.forget(call.written)
         self.calls += self.draws.calls(call, self._device(call)) if draws(call) else [call]
         self._check(told)

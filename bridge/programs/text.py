@@ -75,7 +75,7 @@ class _Writer:
         results = [-1 if r is None or r in unused else self._numbers[r] for r in call.results]
         freed = [self._numbers[number] for number in last if number not in unused]
         places = [[result for result, _ in donated], [output for _, output in donated]]
-        head = encode(call.name) + encode(is_constant) + encode(given)
+        head = encode(call.name) + encode(is_constant) + encode(call.without_gradient) + encode(given)
         return head + values + "".join(map(encode, [results, freed, *places]))
 
     def _argument(self, base: str, value: Any, call: Call) -> Any:

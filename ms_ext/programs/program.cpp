@@ -1,6 +1,7 @@
 #include "programs/program.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -177,7 +178,8 @@ Program::Constants Program::make_constants(Call &c) const {
   return constants;
 }
 
-Program::Step::Step(Arguments &args) : op(find_operator(take<std::string>(args))), is_constant(take<bool>(args)) {
+Program::Step::Step(Arguments &args)
+    : op(find_operator(take<std::string>(args))), is_constant(take<bool>(args)), is_without_gradient(take<bool>(args)) {
   const auto given = take<std::string>(args);
   const auto &schema = op.schema().arguments();
   TORCH_CHECK(given.size() == schema.size(), "PyTorch has changed the arguments of ", op.schema().name());
@@ -243,7 +245,10 @@ void Program::make_call(const Step &step, Workspace &space, Call &c, bool is_rec
 }
 
 bool Program::run_step(const Step &step, Workspace &space, Call &c, bool is_recorded) {
-  make_call(step, space, c, is_recorded);
+  {
+    const c10::AutoGradMode mode(!step.is_without_gradient && c10::GradMode::is_enabled());
+    make_call(step, space, c, is_recorded);
+  }
   auto &[registers, results, stack] = space;
   TORCH_CHECK(results.size() == step.results.size(), step.op.schema().name(), " gave ", results.size(),
               " results, but ", step.results.size(), " when it was captured");

@@ -63,7 +63,8 @@ class Program {
   struct Step {
     explicit Step(Arguments &args);
     c10::OperatorHandle op;
-    bool is_constant = false;  // it is made once in a process: what it gives is the same in each launch
+    bool is_constant = false;          // it is made once in a process: what it gives is the same in each launch
+    bool is_without_gradient = false;  // PyTorch made it so when it was captured: some of its kernels ask for that
     std::vector<Boxed> arguments;
     std::unique_ptr<KnownViews> views;  // null if its results are no views
     std::vector<int64_t> results;       // a register for each tensor; -1 if nobody uses it
