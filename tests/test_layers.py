@@ -8,6 +8,7 @@ import functools
 import inspect
 import operator
 import pickle
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -543,6 +544,16 @@ def test_lazy_layers(make: Callable[[Any], Any]) -> None:
     assert type(net[1]) is getattr(tnn, type(module).__name__)
     for found in in_modes(net, x):
         assert_equal(found, expected)
+
+
+def test_a_lazy_layer_is_not_trained_before_its_first_call() -> None:
+    net = tnn.Sequential(tnn.Linear(3, 4), tnn.LazyLinear(5))
+    with pytest.warns(UserWarning, match="Sequential: 1 has no Parameters before the first call, and an optimizer"):
+        assert len(net.trainable_params()) == 2
+    net(ms.Tensor(data(2, 3)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(net.trainable_params()) == 4
 
 
 def test_a_lazy_layer_in_a_graph_says_what_to_do() -> None:

@@ -240,6 +240,11 @@ class _Uninitialised(_mindspore.CompiledAsMethod):
 class LazyLayer(Layer):
     """A layer that has its Parameters from its first call on, when it becomes what its module becomes."""
 
+    @property
+    def is_uninitialised(self) -> bool:
+        """Whether it has no Parameters yet."""
+        return isinstance(self.program, _Uninitialised)
+
     def _hold(self, module: Any) -> None:
         if not module.has_uninitialized_params():
             super()._hold(module)

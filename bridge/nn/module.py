@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -109,6 +110,17 @@ class Module(ms.nn.Cell):
     def parameters(self, recurse: bool = True) -> Iterator[ms.Parameter]:
         """The Parameters but buffers, each once."""
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+
+    def trainable_params(self, recurse: bool = True) -> list[ms.Parameter]:
+        """As a Cell has it. Warns of lazy layers that have no Parameters yet: an optimizer would never train them."""
+        lazy = [path or "it" for path, cell in self.named_modules() if getattr(cell, "is_uninitialised", False)]
+        if lazy:
+            warnings.warn(
+                f"{type(self).__name__}: {', '.join(lazy)} has no Parameters before the first call, and an optimizer "
+                "that is made now will not train them",
+                stacklevel=2,
+            )
+        return super().trainable_params(recurse)
 
     def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, ms.Tensor]]:  # type: ignore[override]
         """What layers and `register_buffer` keep besides Parameters, each once, with their paths."""
