@@ -587,6 +587,25 @@ def test_a_function_follows_the_modes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_equal(list(own.buffers()), [cell.parameters_dict()[name] for name, _ in own.named_buffers()])
 
 
+def test_modes_stay_apart_when_a_function_meets_another_module() -> None:
+    module = nn.Sequential(nn.Dropout(0.5), nn.Dropout(0.5))
+    first, second = as_cell(module), as_cell(nn.Tanh())
+
+    @ms.jit
+    def run(x: ms.Tensor) -> ms.Tensor:
+        return first(x) if x.shape[0] == 100 else second(first(x))
+
+    def drops(rows: int) -> bool:
+        return bool((run(ms.Tensor(np.ones(rows, np.float32))).asnumpy() == 0).any())
+
+    assert drops(100)
+    module.eval()
+    module[1].train()
+    assert drops(100) and drops(101)  # which adds the second module
+    module.eval()
+    assert not drops(100) and not drops(101)
+
+
 class AsksInput(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.sum() > 0:

@@ -64,7 +64,8 @@ class Module(ms.nn.Cell):
     ) -> dict[str, Any]:
         """A copy of the parameters and buffers as PyTorch's tensors. See bridge.nn.state_dict.
 
-        A Cell of MindSpore's around this one, whose `state_dict` gives a destination, gets MindSpore's Parameters.
+        A Cell of MindSpore's around this one, whose `state_dict` gives a destination, gets MindSpore's Parameters, as
+        `keep_vars` says. A copy keeps nothing of them.
         """
         if destination is not None:
             return super().state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)

@@ -17,7 +17,7 @@ class _MakesParameters(type):
         return super().__new__(mcs, name, bases, members)
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, ms.Parameter) and (cls.__name__ == "Parameter" or not instance.requires_grad)
+        return isinstance(instance, ms.Parameter) and (cls is Parameter or not instance.requires_grad)
 
 
 class Parameter(metaclass=_MakesParameters):

@@ -31,9 +31,11 @@ class Answered:
 
     def again(self, register: int) -> bool | None:
         """The answer, if the same was asked before of what nothing has changed since then."""
-        source, is_all = self._asked_of(register)
-        answer, first = self._answers.get((source, is_all), (None, 0))
-        storage = storage_of(self._tensors[source])
+        asked = self._asked_of(register)
+        if asked not in self._answers:
+            return None
+        answer, first = self._answers[asked]
+        storage = storage_of(self._tensors[asked[0]])
         written = (number for call in self._calls[first:] for number in call.written)
         return None if any(storage_of(self._tensors[number]) == storage for number in written) else answer
 

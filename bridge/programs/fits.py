@@ -18,6 +18,7 @@ from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Sizes, UnknownSize
 
 # So many of PyTorch's calls are made without data to find what fits: that takes some ten seconds.
 MOST = 20_000
+# What an error says that stand-ins for sizes may have led to.
 OTHERS = (
     "\n\nFor the graph, sizes that depend on data were taken to be others than the data's, which may be why: PyNative "
     "mode knows them"

@@ -35,9 +35,12 @@ class _Modes:
                     self._first.append(part.training)
 
     def name(self) -> str:
-        """What tells these modes apart; empty for the first ones."""
+        """What tells these modes apart; empty for the first ones. Parts that come later do not change it."""
         now = [part.training for part in self._parts]
-        return "" if now == self._first else f"{int(''.join('01'[bool(mode)] for mode in now), 2):x}."
+        if now == self._first:
+            return ""
+        others = "".join("01"[mode != first] for mode, first in zip(now, self._first, strict=True))
+        return f"{int(others[::-1], 2):x}."
 
 
 class _Compiling(threading.local):
