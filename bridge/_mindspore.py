@@ -10,6 +10,7 @@ import functools
 import gc
 import importlib
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType, FunctionType
 from typing import Any, cast
@@ -145,6 +146,86 @@ def around_compile(compiled: Callable[[Any, Any, Callable[[str], Any]], Any]) ->
     executor.compile = compile
 
 
+class _FailedGraphs:
+    """Graphs whose run failed. What MindSpore leaves in such a graph makes each later run fail too, with an error that
+    says nothing of the first one. So it is compiled anew, under another name.
+
+    Args:
+        late_failures: how many launches have failed that need not have ended the call of their graph.
+    """
+
+    def __init__(self, late_failures: Callable[[], int]) -> None:
+        self._late_failures = late_failures
+        self._noticed = late_failures()
+        self._failures: dict[str, int] = {}  # by the names under which MindSpore keeps the graphs
+        self._ran: set[str] = set()  # since the last failure
+
+    def prefix(self, name: str) -> str:
+        """What the name of that graph has to begin with."""
+        failures = self._failures.get(name)
+        return "" if failures is None else f"{failures}."
+
+    def run(self, graph: Callable[[], Any], name: Callable[[], str | None]) -> Any:
+        """Run a graph, whose name is known at the end."""
+        if self._late_failures() != self._noticed:
+            self._fail(*self._ran)  # one of these
+        try:
+            return graph()
+        except BaseException:
+            self._fail(name())
+            raise
+        finally:
+            self._ran.add(name() or "")
+
+    def _fail(self, *names: str | None) -> None:
+        for name in filter(None, names):
+            self._failures[name] = self._failures.get(name, 0) + 1
+        self._noticed = self._late_failures()
+        self._ran.clear()
+
+
+def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
+    """Have a graph compiled once more when it is called after a run that failed: see _FailedGraphs."""
+    failed = _FailedGraphs(late_failures)
+    of_cells: Any = type(_cell_graph_executor)
+    of_functions: Any = importlib.import_module(of_cells.__module__)._JitExecutor
+    compile_cell, run_cell = of_cells.compile, of_cells.__call__
+    compile_function, run_function = of_functions.compile, of_functions.__call__
+    names: weakref.WeakKeyDictionary[nn.Cell, str] = weakref.WeakKeyDictionary()
+    compiled = threading.local()
+
+    @functools.wraps(compile_cell)
+    def named_cell(self: Any, obj: Any, *args: Any, phase: str = "predict", **kwargs: Any) -> Any:
+        found = compile_cell(self, obj, *args, phase=phase, **kwargs)
+        names[obj] = found[0]
+        if prefix := failed.prefix(found[0]):
+            found = compile_cell(self, obj, *args, phase=prefix + phase, **kwargs)
+            obj.phase_cache[phase] = found[0]
+        return found
+
+    @functools.wraps(run_cell)
+    def run_named_cell(self: Any, obj: Any, *args: Any, phase: str = "predict") -> Any:
+        name = names.get(obj, "")
+        return failed.run(lambda: run_cell(self, obj, *args, phase=failed.prefix(name) + phase), lambda: name)
+
+    @functools.wraps(compile_function)
+    def named_function(self: Any, *args: Any, phase: str = "", **kwargs: Any) -> Any:
+        found = compiled.name = compile_function(self, *args, phase=phase, **kwargs)
+        prefix = failed.prefix(found)
+        return compile_function(self, *args, phase=prefix + phase, **kwargs) if prefix else found
+
+    @functools.wraps(run_function)
+    def run_named_function(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before, compiled.name = getattr(compiled, "name", None), None
+        try:
+            return failed.run(lambda: run_function(self, *args, **kwargs), lambda: compiled.name)
+        finally:
+            compiled.name = before
+
+    of_cells.compile, of_cells.__call__ = named_cell, run_named_cell
+    of_functions.compile, of_functions.__call__ = named_function, run_named_function
+
+
 def _after(first: Callable[[], None], run: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(run)
     def both(*args: Any, **kwargs: Any) -> Any:
@@ -225,6 +306,15 @@ def infer_types_in_cpp(primitive: Any, dtypes: Sequence[Any]) -> None:
     numbers = [int(typing.type_to_type_id(dtype)) for dtype in dtypes]
     primitive.add_prim_attr("aten_types", " ".join(map(str, numbers)))
     primitive.add_prim_attr("cpp_infer_type", True)
+
+
+def has_known_shapes(primitive: Any) -> None:
+    """Have graph mode take the shapes of the primitive's inputs and results for known, without looking.
+
+    It looks at all of them for each result that leaves the graph, which takes a step of many gradients milliseconds.
+    """
+    primitive.add_prim_attr("input_is_dynamic_shape", False)
+    primitive.add_prim_attr("output_is_dynamic_shape", False)
 
 
 def keep_in_order(primitive: Any) -> None:

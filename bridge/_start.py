@@ -4,7 +4,9 @@ functions say where those are that take MindSpore's tensors."""
 
 from __future__ import annotations
 
+import ctypes
 import threading
+from collections.abc import Callable
 
 from bridge import _mindspore, seeds
 from bridge.infer import strides
@@ -24,7 +26,8 @@ def start() -> None:
 
     It loads the libraries, lets their kernels ask Python for shapes, makes MindSpore's seeds PyTorch's too, and notes
     from then on whether a network of `mindspore.amp`'s level "auto" is made. It has MindSpore infer the operators of a
-    graph while that runs, stop recording when a function that is differentiated raises an error, say how a graph takes
+    graph while that runs, stop recording when a function that is differentiated raises an error, compile a graph anew
+    after a run that failed, say how a graph takes
     what a dictionary has, and refuse to map what it cannot map. The first call of a CUDA kernel also gives PyTorch's
     allocator MindSpore's memory (ms_ext/cuda/allocator.cu).
     """
@@ -45,7 +48,14 @@ def _start() -> None:
     _mindspore.auto_levels()
     _mindspore.stop_recordings_that_fail()
     _mindspore.suggest_keys()
+    _mindspore.compile_failed_graphs_anew(_late_failures(shared))
     _mindspore.refuse_in_vmap(lambda primitive: getattr(primitive, "refused_in_vmap", ""))
+
+
+def _late_failures(shared: ctypes.CDLL) -> Callable[[], int]:
+    """What tells how many launches have failed of which the caller did not hear: those of a GPU."""
+    failed = ctypes.c_int64.in_dll(shared, "ms_ext_failed_launches")
+    return lambda: failed.value if failed.value and devices.target() == "GPU" else 0
 
 
 def start_on(device: str) -> None:

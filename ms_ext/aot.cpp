@@ -69,6 +69,7 @@ int launch_aot(const Aot &aot, int nparam, void **params, int *ndims, int64_t **
   try {
     launch(aot, nparam, params, ndims, shapes, dtypes, stream, extra);
   } catch (const std::exception &error) {
+    ms_ext_note_failed_launch();
     if (!aot.memory.on_host) ms_ext_explain(error.what());
     throw;
   }

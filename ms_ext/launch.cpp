@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "gradient/random_state.h"
+#include "mindspore/launch_error.h"
 #include "shim.h"
 
 namespace ms_ext {
@@ -25,8 +26,10 @@ void on_views(c10::Device device, int nparam, void **params, int *ndims, int64_t
     run(kernel, call);
     kernel.views.keep(call.end());
   } catch (const c10::Error &error) {
+    ms_ext_note_failed_launch();
     throw std::runtime_error(label(extra) + ": " + error.what_without_backtrace());
   } catch (const std::exception &error) {
+    ms_ext_note_failed_launch();
     throw std::runtime_error(label(extra) + ": " + error.what());
   }
 }

@@ -94,6 +94,7 @@ FORWARDS: list[Any] = [
     with_checkpoint(dropped, use_reentrant=True),
     with_checkpoint(dropped, preserve_rng_state=False),
     with_checkpoint(lambda m, x: m.second(m.norm(x))),
+    with_checkpoint(lambda m, x: x * torch.bernoulli(m.second(x).sigmoid()), use_reentrant=False),
     with_checkpoint(nested),
     drawn_again,
     mixed_norms,

@@ -455,7 +455,7 @@ class Step:
 @pytest.mark.parametrize("make, inputs", MODULES)
 def test_steps_are_pytorchs(make: Callable[[], nn.Module], inputs: Any, train: bool) -> None:
     """Three training steps of a module in PyTorch and of its Cell have the same bits."""
-    if make is Recurrent and devices.target() == "GPU" and not train:
+    if make in (Recurrent, Samples) and devices.target() == "GPU" and not train:
         pytest.skip("PyTorch differentiates cuDNN's recurrent layers in training mode only")
     device = devices.torch_name(devices.target())
     torch.manual_seed(0)
@@ -1022,8 +1022,10 @@ def test_comparisons_are_checked_when_the_graph_runs(
     device = devices.torch_name(devices.target())
     expected = module(*(torch.from_numpy(array.astype(np.float32)).to(device) for array in (x, right)))
     assert_equal([expected], [called(right)])
-    with pytest.raises(RuntimeError, match=rf"(?s)was taken to be \w+ when the graph was compiled.*{words}"):
-        called(wrong)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=rf"(?s)was taken to be \w+ when the graph was compiled.*{words}"):
+            called(wrong)
+        assert_equal([expected], [called(right)])
 
 
 class Nested(nn.Module):
@@ -1053,6 +1055,7 @@ def test_the_words_of_an_error_may_have_numbers() -> None:
     with pytest.raises(RuntimeError, match=r"was taken to be False .*ValueError: \? is too large"):
         cell(ms.Tensor(x * 99))
         ms.runtime.synchronize()
+    assert_equal([torch.full((2, 3), 2.0)], [cell(ms.Tensor(x))])
 
 
 class ScalesByData(nn.Module):

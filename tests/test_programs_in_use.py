@@ -418,6 +418,7 @@ def test_parameters_in_the_place_of_others_are_followed(
         expected(torch.from_numpy(x).to(device)).backward(torch.ones(5, 2, device=device))
         theirs.step()
         step(ms.Tensor(x))
+    ms.runtime.synchronize()  # PyTorch does not wait for MindSpore
     for (name, own), tensor in zip(module.named_parameters(), expected.parameters(), strict=True):
         assert torch.equal(own, tensor), name
     assert np.array_equal(net(ms.Tensor(x)).asnumpy(), expected(torch.from_numpy(x).to(device)).detach().cpu().numpy())

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from bridge.kernels import compiler_errors
 from bridge.kernels.errors import KernelError
 from bridge.op.devices import LIBRARIES
+from bridge.op.table import SHARED
 
 # Of the symbols of whatever registers: torch::Library, torch::RegisterOperators, and PyTorch's stable C interface.
 _SYMBOLS = (b"N5torch7LibraryC1", b"17RegisterOperators", b"torch_library_init")
@@ -44,7 +45,8 @@ def tried(name: str, library: pathlib.Path, after: Sequence[str] = ()) -> list[s
         return None
     paths = [str(LIBRARIES), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     environment = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-c", _LOAD, *after, str(library)]
+    own = LIBRARIES / SHARED["CPU"]  # which registers operators too, and which the library may load
+    command = [sys.executable, "-c", _LOAD, str(own), *after, str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode == 0:
         return json.loads(done.stdout.splitlines()[-1])

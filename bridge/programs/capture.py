@@ -152,6 +152,7 @@ def _captured(
         ):
             results = list(function(*arguments))
             refuse_foreign_results(results, device)
+            tape.packed.refuse_all(results, "the function gives")
             outputs = [tape.register(result) for result in results]
             assigned = tape.assigned.changed()
             tape.calls += tape.assigned.write_back()

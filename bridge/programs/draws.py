@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes
-from bridge.programs.replaced import Replacement
+from bridge.programs.replaced import Replacement, caller
 
 _CLONE = torch.ops.aten.clone.default
 _COPY = torch.ops.aten.copy_.default
@@ -109,7 +108,7 @@ class Draws:
             if (mark, number) != (_MARK, self._number):
                 raise Refusal("the state of a generator is set, which a graph does not repeat")
             self._position[device] = position
-            self._is_checkpoint = sys._getframe(1).f_globals.get("__name__") == "torch.utils.checkpoint"
+            self._is_checkpoint = caller().f_globals.get("__name__") == "torch.utils.checkpoint"
 
         return set_rng_state
 

@@ -77,6 +77,8 @@ class ProgramKernel(Kernel):
         _mindspore.infer_types_in_cpp(self, [dtypes.to_mindspore(dtype) for _, dtype in self.results])
         if device == "CPU" and not _mindspore.joins_all_reduces():  # whose memory the program must not choose
             _mindspore.use_registered_kernel(self, "aten_program")
+        if not sizes.is_family(program):
+            _mindspore.has_known_shapes(self)
         if program.changes:
             _mindspore.keep_in_order(self)
         self.bprop = bprops.make(len(program.groups), differentiate)

@@ -8,10 +8,11 @@ unknown, MindSpore's threads capture programs while the user's goes on.
 from __future__ import annotations
 
 import builtins
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FunctionType, MethodType
+from types import FrameType, FunctionType, MethodType
 from typing import Any
 
 _ABSENT = object()  # of a class that inherits it, or a module that finds it elsewhere
@@ -44,6 +45,11 @@ class replaced:  # lower case: it is called as a function; a generator's context
                 delattr(each.holder, each.name)
             else:
                 setattr(each.holder, each.name, own)
+
+
+def caller() -> FrameType:
+    """The frame that has called the function which asks, a stand-in. Between them is what chooses it for the thread."""
+    return sys._getframe(3)
 
 
 def _here(stand_in: Any, own: Any) -> Any:

@@ -47,6 +47,7 @@ from bridge.programs.guards import EQUAL, Answer, Guards, checks, is_equal, is_i
 from bridge.programs.held import TAKEN, Held
 from bridge.programs.kept_elsewhere import KeptElsewhere, is_own
 from bridge.programs.memory import layout, storage_of
+from bridge.programs.packed import NO_CUDNN_DROPOUT, Packed
 from bridge.programs.replaced import Replacement
 from bridge.programs.run_time_momentum import RunTimeMomentum
 from bridge.programs.values import Values
@@ -80,7 +81,7 @@ def _refuse_cudnns_draws(func: Any, arguments: list[Any]) -> None:
     if "cudnn_attention" in func.name() and named.get("dropout_p") not in (None, DEFAULT, 0.0):
         raise Refusal("a graph takes no attention of cuDNN's with dropout: torch.backends.cuda.enable_cudnn_sdp(False)")
     if func is torch.ops.aten._cudnn_rnn.default and named["train"] and named["dropout"]:
-        raise Refusal("a graph takes no recurrent layer of cuDNN's with dropout: PyNative mode does")
+        raise Refusal(NO_CUDNN_DROPOUT)
 
 
 class Tape(TorchDispatchMode):
@@ -119,6 +120,7 @@ class Tape(TorchDispatchMode):
         self._values = Values(self.calls, self.tensors, self.constants)
         self.draws = Draws(self._like, self.tensors)
         self.momentum = RunTimeMomentum(self.register)
+        self.packed = Packed()
         self.asked = 0
         """How often the function has called PyTorch."""
         if sizes.tapes is not None:
@@ -222,6 +224,7 @@ class Tape(TorchDispatchMode):
         return [
             *self.draws.replacements(),
             *self.momentum.replacements(),
+            *self.packed.replacements(),
             self.assigned.replacement(),
             Replacement(torch._subclasses, "FakeTensor", fake),
         ]
@@ -247,6 +250,10 @@ class Tape(TorchDispatchMode):
         if node is not None:
             func = _IN_PLACE.get((node.name(), func), func)
         self._note_files()
+        if (size := self.packed.first_size(func, args)) is not None:
+            with no_modes():
+                return self._made_anew(torch.tensor(size))
+        self.packed.refuse(func, (args, kwargs))
         _refuse_layouts(func, (args, kwargs))
         arguments = self._arguments(func, args, kwargs)
         self.momentum.put(func, arguments)
@@ -430,13 +437,13 @@ class Tape(TorchDispatchMode):
         real = tree_map_only(torch.Tensor, lambda tensor: by_register[self.register(tensor)], (args, kwargs))
         with no_modes():
             results = func(*real[0], **real[1])
+        return tree_map_only(torch.Tensor, self._made_anew, results)
 
-        def made(tensor: torch.Tensor) -> torch.Tensor:
-            number = self.constant(tensor)
-            self.fresh.add(number)
-            return self.tensors[number]
-
-        return tree_map_only(torch.Tensor, made, results)
+    def _made_anew(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A constant that the program makes in each run, without its data."""
+        number = self.constant(tensor)
+        self.fresh.add(number)
+        return self.tensors[number]
 
     def _of_finite(self, func: Any, register: int) -> bool | None:
         return None if func is EQUAL else answer_of_finite(register, self.calls, self.tensors)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+import functools
 import hashlib
 import io
+import os
 import pathlib
 import pickle
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import mindspore as ms
@@ -36,12 +39,18 @@ class TellsItself:
         raise NotImplementedError
 
 
-# Values of these types in a function's module are written down, and the user's functions; its source files stand for
-# the others.
+# What the user's code finds in modules, classes and objects by name is written down if it is of these types, or the
+# user's function or class; source files stand for the others.
 _WRITTEN = (
-    type(None), bool, int, float, complex, str, bytes, tuple, list, dict, torch.Tensor, torch.dtype, torch.nn.Module,
-    ms.Tensor, ms.nn.Cell, TellsItself,
+    type(None), bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, np.ndarray, np.generic,
+    torch.Tensor, torch.dtype, torch.device, torch.nn.Module, ms.Tensor, ms.nn.Cell, TellsItself,
 )  # fmt: skip
+# Of a class of a package.
+_PLAIN = (type(None), bool, int, float, str)
+# What transformers' generation config had as its hash: another number in each process.
+_HASH = "_original_object_hash"
+_READS_FILES = {"open", "read_text", "read_bytes"}
+_READS_ENVIRONMENT = {"environ", "getenv"}
 
 
 @dataclass
@@ -88,6 +97,10 @@ class _Pickler(pickle.Pickler):
         self.tensors: set[int] = set()
 
     def persistent_id(self, value: Any) -> Any:
+        if type(value) in (set, frozenset):  # their order is another one in each process
+            return repr(sorted(map(repr, value)))
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            return repr((value.shape, str(value.dtype), hashlib.sha256(value.tobytes()).hexdigest()))
         if not isinstance(value, torch.Tensor):
             return None
         self.tensors.add(id(value))
@@ -101,8 +114,10 @@ class _Pickler(pickle.Pickler):
         if isinstance(value, FunctionType) and not _is_importable(value):
             # As an object's state, because a function may see itself.
             return _Stand, (value.__module__, value.__qualname__), _parts(value)
-        if isinstance(value, type) and (methods := _methods(value)):
-            return _Stand, (value.__module__, value.__qualname__), methods
+        if isinstance(value, type) and (members := _members(value)):
+            return _Stand, (value.__module__, value.__qualname__), members
+        if _HASH in (own := getattr(value, "__dict__", ())):
+            return _Stand, (type(value),), {name: own[name] for name in own if name != _HASH}
         if isinstance(value, TellsItself):
             return _Stand, (type(value),), {"of": value.told_apart_by()}
         if isinstance(value, ms.nn.Cell):
@@ -128,32 +143,92 @@ def _is_importable(function: FunctionType) -> bool:
 
 
 def _parts(function: FunctionType) -> dict[str, Any]:
+    code, own = function.__code__, function.__globals__
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    names = set(_names(function.__code__))
-    seen = {name: value for name, value in function.__globals__.items() if name in names and _is_written(value)}
-    parts = (function.__defaults__, function.__kwdefaults__, cells, sorted(seen.items()))
-    return {"code": _described(function.__code__), "parts": parts}
+    names = set(_names(code))
+    if not names.isdisjoint(_READS_FILES - own.keys()):
+        raise pickle.PicklingError(f"{function.__qualname__} reads files")
+    environment = []
+    if not names.isdisjoint(_READS_ENVIRONMENT):
+        environment = [os.environ.get(text) for text in _texts(code)]
+    imported = {name: sys.modules[name] for name in names - own.keys() if name in sys.modules}
+    seen = _seen({**imported, **own}, names, set())
+    attributes = {name: value for name, value in vars(function).items() if not _is_special(name)}
+    parts = (function.__defaults__, function.__kwdefaults__, cells, seen, attributes, environment)
+    return {"code": _described(code), "parts": parts}
+
+
+def _seen(values: Mapping[str, Any], names: set[str], inside: set[int]) -> list[tuple[str, Any]]:
+    """What these names find among values, and, where that is a module or an object of the user's, in it.
+
+    Args:
+        inside: the ids of the modules and objects around.
+    """
+    found = []
+    for name in sorted(names & values.keys()):
+        value = _function_of(values[name])
+        if _is_written(value):
+            found.append((name, value))
+        elif _is_namespace(value) and id(value) not in inside:
+            around = {*inside, id(value)}
+            of_class = () if isinstance(value, ModuleType) else (type(value),)
+            found.append((name, (*of_class, *_seen(vars(value), names, around))))
+    return found
 
 
 def _is_written(value: Any) -> bool:
     if isinstance(value, FunctionType):
         return not value.__code__.co_filename.startswith(_PACKAGES)
-    return isinstance(value, _WRITTEN)
+    return isinstance(value, _WRITTEN) or (isinstance(value, type) and not _is_of_package(value.__module__))
 
 
-def _methods(kind: type) -> dict[str, Any]:
-    """What the user's own code has in a class and the classes that it derives from."""
-    return {
-        f"{base.__qualname__}.{name}": value
-        for base in reversed(kind.__mro__)
-        for name, member in vars(base).items()
-        if isinstance(value := _function_of(member), FunctionType) and _is_written(value)
-    }
+def _is_namespace(value: Any) -> bool:
+    """Whether it is a module of the user's, or an object of a class of the user's."""
+    if isinstance(value, ModuleType):
+        return not _is_of_package(value.__name__)
+    own = isinstance(value, (SimpleNamespace, argparse.Namespace)) or not _is_of_package(type(value).__module__)
+    return own and hasattr(value, "__dict__")
+
+
+def _is_of_package(module: str) -> bool:
+    if module == "__main__":
+        return False
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return file is None or file.startswith(_PACKAGES)
+
+
+def _members(kind: type) -> dict[str, Any]:
+    """The user's functions in a class and the classes that it derives from, and values of their attributes."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        is_own = not _is_of_package(base.__module__)
+        members = {name: _function_of(member) for name, member in vars(base).items()}
+        functions = {name: value for name, value in members.items() if isinstance(value, FunctionType)}
+        values = {name: value for name, value in members.items() if name not in functions and not _is_special(name)}
+        found.update({f"{base.__qualname__}.{name}": f for name, f in functions.items() if _is_written(f)})
+        if is_own:
+            names = {name for function in functions.values() for name in _names(function.__code__)}
+            seen = _seen(values, {*values, *names}, set())
+        else:
+            seen = [(name, value) for name, value in sorted(values.items()) if isinstance(value, _PLAIN)]
+        if seen and base.__module__.partition(".")[0] not in ("torch", "mindspore", "bridge"):
+            found[base.__qualname__] = seen
+    return found
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
 
 
 def _function_of(member: Any) -> Any:
-    """The function that a property, a static method or a class method has."""
-    return member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+    """The function that a property, a static method, a class method or a cached function has."""
+    if isinstance(member, property):
+        return member.fget
+    if isinstance(member, functools.cached_property):
+        return member.func
+    if isinstance(member, (staticmethod, classmethod)):
+        return member.__func__
+    return member.__wrapped__ if isinstance(member, functools._lru_cache_wrapper) else member
 
 
 def _parts_of_cell(cell: ms.nn.Cell) -> dict[str, Any]:
@@ -173,3 +248,11 @@ def _names(code: CodeType) -> Iterator[str]:
     for value in code.co_consts:
         if isinstance(value, CodeType):
             yield from _names(value)
+
+
+def _texts(code: CodeType) -> Iterator[str]:
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            yield from _texts(value)
+        elif isinstance(value, str):
+            yield value

@@ -16,6 +16,7 @@ from typing import Any
 
 import mindspore as ms
 import torch
+from torch.utils._pytree import tree_leaves
 
 from bridge import _mindspore
 from bridge._start import start_on
@@ -99,6 +100,15 @@ class Function(_mindspore.CompiledAsMethod):
                 return plan.call(tensors)
         except Exception as error:
             return self._after(error, args, kwargs)
+        return self._by_pytorch(args, kwargs)
+
+    def _by_pytorch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call as PyTorch runs it."""
+        if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in tree_leaves((args, kwargs))):
+            raise TypeError(
+                f"the bridge's {self.__name__} takes MindSpore's tensors, and was given PyTorch's, whose gradient would "
+                f"end here: a torch.nn.Module calls PyTorch's own {self.__name__}"
+            )
         return self.program(*args, **kwargs)
 
     def _call_in_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -161,7 +171,7 @@ class Function(_mindspore.CompiledAsMethod):
         if isinstance(refusal, WritesArgument):
             raise refusal
         try:
-            return self.program(*args, **kwargs)
+            return self._by_pytorch(args, kwargs)
         except Exception as error:
             raise error from None
 

@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <sstream>
 #include <string>
@@ -38,9 +40,17 @@ bool install() {
 
 }  // namespace
 
-extern "C" void ms_ext_explain(const char *message) {
+extern "C" {
+
+std::atomic<int64_t> ms_ext_failed_launches{0};
+
+void ms_ext_note_failed_launch() { ++ms_ext_failed_launches; }
+
+void ms_ext_explain(const char *message) {
   static const bool installed = install();
   if (!installed) return;  // MindSpore's log has the words
   const std::lock_guard<std::mutex> lock(mutex);
   explanation = message;
 }
+
+}  // extern "C"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bridge import _mindspore
+from bridge.call import in_program
 from bridge.programs.program import Program
 
 
@@ -29,6 +30,8 @@ class TensorFunction(_mindspore.CompiledAsMethod):
         return Program(self.function, name=self.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if in_program.is_inside():
+            return self.function(*args, **kwargs)
         return self.program(*args, **kwargs)
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore

@@ -1,0 +1,1 @@
+"""Modules as users have them, for test_programs_written_down.py."""

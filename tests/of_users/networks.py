@@ -1,0 +1,103 @@
+"""Networks and functions that find values elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from bridge import aten
+from of_users import settings
+from of_users.settings import Options, setting
+
+ARRAY = np.array([2.0], np.float32)
+FILE = "scale.txt"
+
+
+def scaled(x: Any) -> Any:
+    return x * settings.K
+
+
+def counted(x: Any) -> Any:
+    return x * counted.k  # type: ignore[attr-defined]
+
+
+counted.k = 2.0  # type: ignore[attr-defined]
+
+
+@functools.lru_cache
+def cached() -> float:
+    return settings.K
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * settings.K
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+        return gradient * settings.K
+
+
+def imported(module: Any, x: Any) -> Any:
+    import of_users.settings as own
+
+    return x * own.K
+
+
+class Base(torch.nn.Module):
+    k = 2.0
+    own = setting
+
+    def doubled(self) -> float:
+        return 2 * settings.K
+
+    @staticmethod
+    def scaled(x: Any) -> Any:
+        return x * settings.K
+
+
+class Network(Base):
+    def __init__(self, forward: Callable[[Any, Any], Any]) -> None:
+        super().__init__()
+        self.function = forward
+
+    def forward(self, x: Any) -> Any:
+        return self.function(self, x)
+
+
+FORWARDS: dict[str, Callable[[Any, Any], Any]] = {
+    "a module": lambda module, x: x * settings.K,
+    "a dictionary of a module": lambda module, x: x * settings.D["k"],
+    "a namespace of a module": lambda module, x: x * settings.namespace.k,
+    "a set of a module": lambda module, x: x * len(settings.S),
+    "a loop": lambda module, x: x * sum(settings.K for _ in range(2)),
+    "a module that is imported there": imported,
+    "a function": lambda module, x: scaled(x),
+    "an attribute of a function": lambda module, x: counted(x),
+    "a cached function": lambda module, x: x * cached(),
+    "a method": lambda module, x: x * module.doubled(),
+    "a static method": lambda module, x: module.scaled(x),
+    "an autograd function": lambda module, x: Scale.apply(x),
+    "its class": lambda module, x: x * module.k,
+    "an object of its class": lambda module, x: x * module.own.v,
+    "another class": lambda module, x: x * Options.k,
+    "an object": lambda module, x: x * setting.v,
+    "a property of an object": lambda module, x: x * setting.half,
+    "an array": lambda module, x: x * torch.from_numpy(ARRAY),
+    "the environment": lambda module, x: x * float(os.environ["SCALE_OF_THIS_TEST"]),
+}
+
+
+def of_a_file(module: Any, x: Any) -> Any:
+    return x * float(pathlib.Path(FILE).read_text())
+
+
+def of_operators(x: Any) -> Any:
+    return aten.mul(aten.mul(x, settings.K), Options.k + setting.v)
