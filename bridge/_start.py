@@ -1,5 +1,5 @@
-"""What the first call changes in the process. Importing the package only has `mindspore.set_seed` note how PyTorch is
-seeded at that time (bridge/seeds.py), `mindspore.rewrite` leave the bridge's calls as they are, and PyTorch's
+"""What the first call changes in the process. Importing the package only has `mindspore.set_seed` seed PyTorch too
+(bridge/seeds.py), `mindspore.rewrite` leave the bridge's calls as they are, and PyTorch's
 functions say where those are that take MindSpore's tensors."""
 
 from __future__ import annotations

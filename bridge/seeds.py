@@ -26,34 +26,41 @@ def seed(number: int) -> None:
     torch.manual_seed(number)
 
 
-_torch_before = torch.initial_seed()
+class _Followed:
+    """What PyTorch was seeded by: MindSpore's seed and PyTorch's own, when the package was imported and when MindSpore
+    was seeded."""
+
+    def __init__(self) -> None:
+        if _mindspore.is_seeded(default_generator):  # by mindspore.manual_seed
+            torch.manual_seed(default_generator.initial_seed())
+        elif ms.get_seed() is not None:  # by mindspore.set_seed
+            torch.manual_seed(ms.get_seed())
+        self._note()
+
+    def follow(self) -> None:
+        """Seed as `mindspore.set_seed` has."""
+        seed(ms.dataset.config.get_seed())
+        self._note()
+
+    def catch_up(self) -> None:
+        """Seed as `mindspore.manual_seed` has been called so far, unless PyTorch was seeded after that."""
+        is_later = default_generator.initial_seed() != self._own and _mindspore.is_seeded(default_generator)
+        if is_later and torch.initial_seed() == self._of_torch:
+            seed(default_generator.initial_seed())
+
+    def _note(self) -> None:
+        self._own, self._of_torch = default_generator.initial_seed(), torch.initial_seed()
 
 
-def _note() -> None:
-    """Remember how PyTorch is seeded, when the package is imported and when MindSpore is seeded."""
-    global _torch_before
-    _torch_before = torch.initial_seed()
-
-
-_mindspore.after_set_seed(_note)
+_followed = _Followed()
+_mindspore.after_set_seed(_followed.follow)
 
 
 def follow_mindspore() -> None:
     """Make MindSpore's seeds and states those of the random operators too."""
-    _catch_up()
-    _mindspore.after_set_seed(lambda: seed(ms.dataset.config.get_seed()))
+    _followed.catch_up()
     _follow_default_generator()
     _have_pytorch_wait()
-
-
-def _catch_up() -> None:
-    """Seed as MindSpore has been seeded so far, unless PyTorch was seeded after that."""
-    if torch.initial_seed() != _torch_before:
-        return
-    if _mindspore.is_seeded(default_generator):  # by mindspore.manual_seed
-        seed(default_generator.initial_seed())
-    elif ms.get_seed() is not None:  # by mindspore.set_seed
-        seed(ms.get_seed())
 
 
 def _follow_default_generator() -> None:

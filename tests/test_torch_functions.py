@@ -385,6 +385,12 @@ REFUSED = [
     pytest.param(lambda x: T.save(x, "x"), NotImplementedError, "mindspore.save_checkpoint", id="save"),
     pytest.param(lambda x: T.cuda.manual_seed_all(0), NotImplementedError, "bridge.manual_seed seeds", id="seeds"),
     pytest.param(lambda x: torch.relu(x), TypeError, r"torch\.relu is PyTorch's own", id="PyTorch's own function"),
+    pytest.param(
+        lambda x: F.relu(torch.nn.Parameter(torch.ones(2))),
+        TypeError,
+        r"torch\.nn\.functional\.relu takes MindSpore's tensors, and was given PyTorch's",
+        id="PyTorch's tensors",
+    ),
     pytest.param(lambda x: torch.nn.ReLU()(x), TypeError, r"bridge\.cell makes a Cell", id="PyTorch's own module"),
     pytest.param(lambda x: T.optim.SGD([x]), NotImplementedError, "bridge.optim", id="optim"),
     pytest.param(lambda x: T.nn.modules(x), NotImplementedError, "bridge.nn", id="what is about layers"),

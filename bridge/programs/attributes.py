@@ -75,6 +75,34 @@ class _Look:
         return found
 
 
+class _Registered:
+    """The parameters and parts that a module has registered, and its mode."""
+
+    def __init__(self, path: str, module: torch.nn.Module) -> None:
+        self._path, self._module = path, module
+        self._places = [(place, dict(place)) for place in _registers(module)]
+        self._training = module.training
+
+    def take_back(self) -> list[str]:
+        """Put them back. Gives the names of those that were others."""
+        changed = []
+        for place, before in self._places:
+            others = [key for key in before.keys() | place.keys() if place.get(key) is not before.get(key)]
+            if others:
+                changed += [f"{self._path}.{key}" for key in sorted(others)]
+                place.clear()
+                place.update(before)
+        if self._module.training != self._training:
+            changed.append(f"{self._path}.training")
+            self._module.training = self._training
+        return changed
+
+
+def _registers(module: torch.nn.Module) -> list[dict[str, Any]]:
+    places = module._parameters, module._modules
+    return [place for place in places if isinstance(place, dict)]  # TorchScript's are C++'s
+
+
 class Attributes:
     """The attributes of modules and of their parts, and what their files and classes keep, as they are now."""
 
@@ -82,8 +110,14 @@ class Attributes:
         look = _Look()
         parts = [(type(root).__name__, *part) for root in modules for part in root.named_modules()]
         self._before = [(f"{name}.{path}".rstrip("."), part, _attributes(part, look)) for name, path, part in parts]
+        self._registered = [_Registered(f"{name}.{path}".rstrip("."), part) for name, path, part in parts]
         self._classes = {kind for _, _, part in parts for kind in type(part).__mro__ if is_own(_file(kind))}
         self._globals = self._globals_now()
+
+    def take_back_registered(self) -> list[str]:
+        """Have the modules have the parameters, parts and modes that they had. Gives the names of those that were
+        others."""
+        return [name for registered in self._registered for name in registered.take_back()]
 
     def changed(self) -> list[str]:
         """The names of those that are others now."""

@@ -21,7 +21,7 @@ from bridge.op import devices
 from bridge.primitive import precision
 from bridge.primitive.graph_calls import Call, GraphTensor, Item, Part, Read, add_lines, graph_call, users_lines
 from bridge.primitive.kernel import one_at_a_time
-from bridge.programs import plan, result_tree, store
+from bridge.programs import plan, result_tree, store, tree
 from bridge.programs.attributes import Attributes
 from bridge.programs.calls import AsksForData, Refusal
 from bridge.programs.capture import Spec
@@ -29,7 +29,13 @@ from bridge.programs.counts import CARRIER, NoSize
 from bridge.programs.data_sizes import UnknownSize
 from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.kernel import count_kernel, forward_kernel, program_call, program_result
-from bridge.programs.refusals import keeps_between_calls, no_python_draws, refuse_hooks, refuse_racing_gradients
+from bridge.programs.refusals import (
+    keeps_between_calls,
+    no_python_draws,
+    refuse_hooks,
+    refuse_racing_gradients,
+    registers,
+)
 from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.sizes import for_all_sizes
 from bridge.programs.state import State, refuse_other
@@ -231,7 +237,7 @@ class GraphProgram:
             raise UnknownSize
         before = Attributes(self.state.modules)
         try:
-            found = self._capture(wanted)
+            found = self._capture_registered(wanted, before)
             before.restore_caches(found[1].is_constant)
             kept = found[1].kept
             kept.give_data_in(self.state.modules)
@@ -244,6 +250,23 @@ class GraphProgram:
                 raise Refusal(keeps_between_calls(changed[0]))
         finally:
             before.restore()
+        return found
+
+    def _capture_registered(self, wanted: _Wanted, before: Attributes) -> tuple[plan.Plan, plan.Origin]:
+        """A new plan, of modules whose call registers nothing."""
+        error: Exception | None = None
+        try:
+            found = self._capture(wanted)
+        except UnknownSize:
+            raise
+        except RuntimeError as raised:
+            error = raised
+        finally:
+            registered = before.take_back_registered()
+        if registered:
+            raise Refusal(registers(registered[0]))
+        if error is not None:
+            raise error
         return found
 
     def _differs_now(self, found: plan.Plan, wanted: _Wanted) -> bool:
@@ -290,13 +313,16 @@ class GraphProgram:
 
         def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
             nonlocal form
+            before.take_back_registered()
             before.restore()  # a capture runs more than once where it has to find answers
             args, kwargs = arguments.with_tensors(tensors)
             results: list[torch.Tensor] = []
             self.state.give_lent()
             try:
+                copies = tree.Copies(args, kwargs)
                 with self.autocast():
                     returned = self.function(*args, **kwargs)
+                copies.warn_of_writes(self.name)
             finally:
                 self.state.write_back()
             left_out.clear()

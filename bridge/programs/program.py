@@ -85,7 +85,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         tensors: Sequence[ms.Tensor] = args
         if kwargs or not tree.TENSORS.issuperset(map(type, args)):
             given = tree.arguments(args, kwargs)
-            run, tensors = tree.calling(run, given), given.tensors
+            run, tensors = tree.calling(self.name, run, given), given.tensors
         with one_at_a_time:
             try:
                 return self._calls(run, tensors, self._gpu, has_hooks)

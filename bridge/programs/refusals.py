@@ -92,6 +92,14 @@ def keeps_between_calls(attribute: str) -> str:
     )
 
 
+def registers(name: str) -> str:
+    """What an error says of a parameter, a part or a mode that a module's call replaces."""
+    return (
+        f"{name} is another one after a call, which a graph does not see: write to a parameter in its place "
+        "(`weight.data = ...` or `copy_`), change parts and modes between calls, or call the module in PyNative mode"
+    )
+
+
 def _refuse_seeds(*_: Any, **__: Any) -> Any:
     raise Refusal("a graph does not seed PyTorch's generator, as the program does: PyNative mode does")
 

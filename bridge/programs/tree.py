@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -171,16 +173,56 @@ def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree | _TensorAr
     return Tree((args, kwargs), ms.Tensor, to_torch_leaf)
 
 
-def calling(function: Callable[..., Any], given: Tree | _TensorArguments | _PlainArguments) -> Callable[..., Any]:
-    """What calls a function with these arguments, and is given the tensors in the place of theirs."""
+def calling(
+    name: str, function: Callable[..., Any], given: Tree | _TensorArguments | _PlainArguments
+) -> Callable[..., Any]:
+    """What calls a function, of this name, with these arguments, and is given the tensors in the place of theirs."""
     if isinstance(given, _TensorArguments):
         return function
 
     def called(*tensors: Any) -> Any:
         args, kwargs = given.with_tensors([*tensors])
-        return function(*args, **kwargs)
+        if isinstance(given, _PlainArguments):
+            return function(*args, **kwargs)
+        copies = Copies(args, kwargs)
+        found = function(*args, **kwargs)
+        copies.warn_of_writes(name)
+        return found
 
     return called
+
+
+class Copies:
+    """The lists and dictionaries among arguments, which a function gets copies of."""
+
+    def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        named = [*((f"argument {i}", value) for i, value in enumerate(args)), *kwargs.items()]
+        self._before = [(name, one, one.copy()) for name, value in named for one in _containers(value)]
+
+    def warn_of_writes(self, name: str) -> None:
+        """Warn if the function of this name has written to one."""
+        for argument, now, before in self._before:
+            if not _are_same(now, before):
+                warnings.warn(
+                    f"{name} writes to {argument}, a {type(now).__name__}: it has a copy, and the caller's stays as it "
+                    "was. Return what has to be kept",
+                    stacklevel=1,
+                )
+
+
+def _containers(value: Any) -> Iterator[Any]:
+    if type(value) not in (tuple, list, dict, OrderedDict, defaultdict):
+        return
+    if type(value) is not tuple:
+        yield value
+    for item in value.values() if isinstance(value, dict) else value:
+        yield from _containers(item)
+
+
+def _are_same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(one[key] is other[key] for key in one)
+    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
 
 
 def _to_mindspore(leaf: Any) -> Any:

@@ -106,8 +106,8 @@ class Function(_mindspore.CompiledAsMethod):
         """The call as PyTorch runs it."""
         if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in tree_leaves((args, kwargs))):
             raise TypeError(
-                f"the bridge's {self.__name__} takes MindSpore's tensors, and was given PyTorch's, whose gradient would "
-                f"end here: a torch.nn.Module calls PyTorch's own {self.__name__}"
+                f"the bridge's {self.__name__} takes MindSpore's tensors, and was given PyTorch's, whose gradient "
+                f"would end here: a torch.nn.Module calls PyTorch's own {self.__name__}"
             )
         return self.program(*args, **kwargs)
 
