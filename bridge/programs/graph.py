@@ -39,6 +39,7 @@ from bridge.programs.refusals import (
 from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.sizes import for_all_sizes
 from bridge.programs.state import State, refuse_other
+from bridge.programs.written_down import Written, write_down
 
 # After so many captures it is likely that there is no end to them.
 _MANY = 32
@@ -65,6 +66,7 @@ class _Wanted:
         arguments: those of the call.
         specs: those of the state, the arguments and what carries sizes that data decides.
         device: PyTorch's name of it.
+        write_down: gives what tells the function and its arguments from others.
         unknown: the positions of inputs with sizes that only the run tells.
         numbers: those of the sizes that the last inputs carry (data_sizes.py).
         guessed: those of the sizes that have to fit (fits.py).
@@ -74,6 +76,7 @@ class _Wanted:
     arguments: Arguments
     specs: list[Spec]
     device: str
+    write_down: Callable[[], Written | None]
     unknown: tuple[int, ...]
     numbers: list[int]
     guessed: list[int]
@@ -164,12 +167,13 @@ class GraphProgram:
         if device == "GPU":
             refuse_racing_gradients(self.state.tensors)
         torch_device = devices.torch_name(device)
+        writes_down = self._writing_down(arguments, device)
         tensors: list[Any] = [*weights, *arguments.tensors]
         numbers: list[int] = []  # of the sizes that data decides and a program has counted
         guessed: list[int] = []
         while True:
             unknown = tuple(i for i, spec in enumerate(specs) if -1 in spec.shape)
-            wanted = _Wanted(arguments, specs, torch_device, unknown, numbers, guessed)
+            wanted = _Wanted(arguments, specs, torch_device, writes_down, unknown, numbers, guessed)
             try:
                 found = self._found(wanted)
                 break
@@ -190,6 +194,18 @@ class GraphProgram:
         results = [program_result(call, found.forward, i) for i in range(found.results)]
         value = result_tree.expression(found.tree, results)
         return value if result_tree.has_tensors(found.tree) else Call(depend, [value, results[0]])
+
+    def _writing_down(self, arguments: Arguments, device: str) -> Callable[[], Written | None]:
+        """What writes down the function and these arguments. On a GPU, MindSpore's launching thread captures programs
+        of unknown sizes, and there a Parameter's name and a tensor's data wait for it: they are written down now."""
+
+        def write() -> Written | None:
+            return write_down((self.function, arguments.known), self.state.tensors)
+
+        if device != "GPU":
+            return write
+        written = write()
+        return lambda: written
 
     def _counted(self, wanted: _Wanted, asked: UnknownSize) -> plan.Plan:
         """The plan of the program that gives the sizes that are asked for."""
@@ -227,9 +243,8 @@ class GraphProgram:
         kind = torch.device(wanted.device).type
         with self.autocast():
             precision = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-        called = self.function, wanted.arguments.known
         inputs = wanted.specs, precision, wanted.unknown, wanted.numbers, wanted.guessed, wanted.is_count
-        return store.key(called, self.state.tensors, inputs, wanted.device)
+        return store.key(wanted.write_down(), self.state.tensors, inputs, wanted.device)
 
     def _captured_alike(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
         """The plan, if the next call has the same."""

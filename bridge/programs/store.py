@@ -25,7 +25,7 @@ import torch
 from bridge.kernels.cache import folder
 from bridge.programs import held
 from bridge.programs.plan import Origin, Plan
-from bridge.programs.written_down import digest_of, write_down
+from bridge.programs.written_down import Written, digest_of
 
 _OWN = pathlib.Path(__file__).parent
 # What versions stand for.
@@ -49,16 +49,15 @@ class Key:
     state: Sequence[torch.Tensor]
 
 
-def key(called: Any, state: Sequence[torch.Tensor], inputs: Any, device: str) -> Key | None:
+def key(written: Written | None, state: Sequence[torch.Tensor], inputs: Any, device: str) -> Key | None:
     """The name under which a function's plan is kept; None if something in the function cannot be written down.
 
     Args:
-        called: the function, and what it is called with beside the tensors of the graph.
+        written: what tells the function from others, and what it is called with beside the tensors of the graph.
         state: the tensors that are the program's inputs. Others that the function has are its constants.
         inputs: what tells these tensors apart, by its `repr`.
         device: PyTorch's name of where the program runs.
     """
-    written = write_down(called, state)
     if written is None:
         return None
     digest = hashlib.sha256(written.digest)
