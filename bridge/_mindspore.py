@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -284,6 +285,16 @@ class CompiledAsMethod:
     def __code__(self) -> CodeType:
         """What PyNative mode tells functions apart by when it differentiates them, together with their names."""
         return type(self).__call__.__code__  # type: ignore[operator,no-any-return]  # each such class has a `__call__`
+
+
+def captures_bytecode() -> bool:
+    """Whether a graph is being made of the bytecode of a function: `mindspore.jit(capture_mode="bytecode")`."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).endswith("pijit_context"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def compile_as(function: Callable[..., Any], stands_for_it: Any) -> None:

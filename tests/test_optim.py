@@ -468,6 +468,7 @@ def compiled(optimizer: Any) -> Any:
         (lambda: sgd(lr="1e-3"), TypeError, "not supported between instances of"),
         (lambda: optim.SGD([], lr=0.1), ValueError, "empty parameter list"),
         (lambda: optim.SGD(torch.nn.Linear(2, 2).parameters()), TypeError, "takes MindSpore's Parameters"),
+        (lambda: optim.SGD(bridge.cell(torch.nn.Linear(2, 2))), TypeError, r"ModuleCell: give net\.trainable_params"),
         (lambda: optim.SGD(ms.Tensor(1.0)), TypeError, "list of Parameters or of groups"),
         (lambda: optim.SGD([{"params": [], "order_params": 1}]), TypeError, "no order_params"),
         (lambda: sgd(differentiable=True), ValueError, "leave differentiable out"),

@@ -293,3 +293,33 @@ def test_sizes_may_be_unknown_in_a_graph() -> None:
     for size in (3, 5, 2):
         x, y = ms.Tensor(data(size, 4)), ms.Tensor(data(2))
         assert same(step(x, y), theirs(x, y))
+
+
+class Checkpointed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = torch.nn.Linear(4, 4)
+
+    def part(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(self.line(x).tanh(), 0.5)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return torch.utils.checkpoint.checkpoint(self.part, self.line(x), use_reentrant=True).pow(2).mean()  # type: ignore[no-untyped-call]
+
+
+def test_checkpoints_of_the_older_kind(mode: Mode) -> None:
+    module = Checkpointed()
+    reference = copy.deepcopy(module).to(torch_device())
+    net, x = bridge.cell(module), data(3, 4)
+    torch.manual_seed(2)
+    value, gradients = mode(bridge.value_and_grad(net, None, net.trainable_params()))(ms.Tensor(x))
+    torch.manual_seed(2)
+    expected = reference(torch.from_numpy(x).to(torch_device()).requires_grad_())
+    expected.backward()
+    assert float(value) == float(expected)
+    for parameter, own in zip(reference.parameters(), gradients, strict=True):
+        assert np.array_equal(own.asnumpy(), parameter.grad.cpu().numpy())
+
+
+def test_a_cell_shows_its_module() -> None:
+    assert repr(bridge.cell(torch.nn.Linear(2, 3))).startswith("ModuleCell(Linear(in_features=2, out_features=3")

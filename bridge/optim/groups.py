@@ -74,8 +74,9 @@ def asked(torch_class: type[torch.optim.Optimizer], args: tuple[Any, ...], kwarg
 
 
 def _groups(params: Any) -> list[dict[str, Any]]:
-    if isinstance(params, (ms.Tensor, Mapping)):
-        raise TypeError(f"an optimizer takes a list of Parameters or of groups, not a {type(params).__name__}")
+    if isinstance(params, (ms.Tensor, Mapping, ms.nn.Cell, torch.nn.Module)):
+        of_net = ": give net.trainable_params()" if isinstance(params, (ms.nn.Cell, torch.nn.Module)) else ""
+        raise TypeError(f"an optimizer takes a list of Parameters or of groups, not a {type(params).__name__}{of_net}")
     entries = list(params)
     if entries and all(isinstance(entry, Mapping) for entry in entries):
         return [dict(entry) for entry in entries]

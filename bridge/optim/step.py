@@ -9,6 +9,7 @@ are known (repeated_step.py).
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -135,6 +136,12 @@ class Step(_mindspore.CompiledAsMethod):
         return self.call(gradients, rates, self.parameters)
 
     def _plan_in_graph(self, gradients: Any, rates: list[GraphTensor], parameters: list[GraphTensor]) -> Any:
+        if _mindspore.captures_bytecode():  # where MindSpore ends the process if this raises an error
+            warnings.warn(
+                f'{self.name}: mindspore.jit(capture_mode="bytecode") leaves the step out, unless its result is used: '
+                "leave out capture_mode",
+                stacklevel=1,
+            )
         gradients = _as_list(gradients)
         self._check(gradients)
         self._refuse_unlike(gradients)

@@ -32,6 +32,9 @@ class ModuleCell(ProgramCell):
         assert isinstance(module, torch.nn.Module)
         return module
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.module!r})"
+
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """As a Cell has it. A device of PyTorch's has to be MindSpore's, which has all tensors.
 

@@ -9,11 +9,12 @@ from typing import Any
 import mindspore as ms
 import torch
 
-from bridge.programs import tree
+from bridge.programs import checkpoints, tree
 from bridge.programs.added_gradients import gradients_of
 from bridge.programs.fuse import Fused, refuse_torch_modules
 from bridge.programs.program import Program
 from bridge.programs.refusals import refuse_hooks_of_sums
+from bridge.programs.replaced import replaced
 from bridge.programs.state import State
 
 
@@ -55,7 +56,7 @@ class _Differentiated:
         for position in self.positions:
             given[position] = _leaf(args, position)
         refuse_hooks_of_sums((self._names[place], self._tensors[place]) for place in self._places)
-        with torch.enable_grad():
+        with torch.enable_grad(), replaced([checkpoints.REPLACEMENT]):
             value = self.function(*given, **kwargs)
         found = tree.results(value, lambda leaf: leaf)
         if not found.tensors:

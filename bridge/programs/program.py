@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -78,6 +79,12 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
             self.follow()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if _mindspore.jit_context():  # where MindSpore does not end well after an error
+            warnings.warn(
+                f'{self.name}: mindspore.jit(capture_mode="trace") takes its results for constants: leave out '
+                "capture_mode",
+                stacklevel=2,
+            )
         self.state.follow_parts()
         run, has_hooks = self._followed if self.state.may_change else self.function, False
         if self._differentiates or self.precision is not None or not self._calls.runs_plainly():
