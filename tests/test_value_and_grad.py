@@ -318,6 +318,7 @@ def test_checkpoints_of_the_older_kind(mode: Mode) -> None:
     expected.backward()
     assert float(value) == float(expected)
     for parameter, own in zip(reference.parameters(), gradients, strict=True):
+        assert parameter.grad is not None
         assert np.array_equal(own.asnumpy(), parameter.grad.cpu().numpy())
 
 
