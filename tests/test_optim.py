@@ -416,6 +416,10 @@ def test_the_rate_of_the_next_step() -> None:
     schedule.step()
     assert one.get_lr() == 0.25 and one.defaults["lr"] == 0.5
     ms.ops.assign(one.learning_rate, ms.Tensor(2.0))  # as MindSpore's callback does
+    assert one.state_dict()["param_groups"][0]["lr"] == 2.0
+    assert one.get_lr() == 2.0
+    ms.ops.assign(one.learning_rate, ms.Tensor(4.0))
+    one.param_groups[0]["lr"] *= 0.5
     assert one.get_lr() == 2.0
     two = optim.SGD([{"params": [layer.weight]}, {"params": [layer.bias], "lr": 0.125}], 0.5)
     assert [rate.item() for rate in two.get_lr()] == [0.5, 0.125]

@@ -101,7 +101,6 @@ class Optimizer(ms.nn.Optimizer):
         """The rate of the next step, as a tensor; one for each group where they differ, as MindSpore's give it."""
         if self.dynamic_lr:
             return super().get_lr()
-        self.update.rates.set((), lambda rate: float(rate.asnumpy()))  # what a callback has set
         rates = [float(group["lr"]) for group in self.param_groups]
         tensors = tuple(ms.Tensor(rate, ms.float32) for rate in rates)
         return tensors[0] if len(set(rates)) == 1 else tensors
@@ -114,6 +113,7 @@ class Optimizer(ms.nn.Optimizer):
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         """PyTorch's groups, with the options that the next step takes."""
+        self._follow_rate()
         return self.torch_optimizer.param_groups
 
     @property
@@ -123,7 +123,13 @@ class Optimizer(ms.nn.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
         """PyTorch's state_dict, which torch.optim's optimizers load."""
+        self._follow_rate()
         return self.torch_optimizer.state_dict()
+
+    def _follow_rate(self) -> None:
+        """Have the groups have the rate that a callback has set."""
+        if not self.dynamic_lr:
+            self.update.rates.set((), lambda rate: float(rate.asnumpy()))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
         """Load a state_dict of this class or of torch.optim's."""
