@@ -1,6 +1,6 @@
 """What the first call changes in the process. Importing the package only has `mindspore.set_seed` seed PyTorch too
-(bridge/seeds.py), `mindspore.rewrite` leave the bridge's calls as they are, and PyTorch's
-functions say where those are that take MindSpore's tensors."""
+(bridge/seeds.py), `mindspore.rewrite` leave the bridge's calls as they are, and PyTorch's functions say where those are
+that take MindSpore's tensors."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ def start() -> None:
     It loads the libraries, lets their kernels ask Python for shapes, makes MindSpore's seeds PyTorch's too, and notes
     from then on whether a network of `mindspore.amp`'s level "auto" is made. It has MindSpore infer the operators of a
     graph while that runs, stop recording when a function that is differentiated raises an error, compile a graph anew
-    after a run that failed, say how a graph takes
-    what a dictionary has, and refuse to map what it cannot map. The first call of a CUDA kernel also gives PyTorch's
-    allocator MindSpore's memory (ms_ext/cuda/allocator.cu).
+    after a run that failed, say how a graph takes what a dictionary has, and refuse to map what it cannot map. The
+    first call of a CUDA kernel also gives PyTorch's allocator MindSpore's memory (ms_ext/cuda/allocator.cu).
     """
     global _started
     with _lock:

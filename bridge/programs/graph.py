@@ -34,7 +34,7 @@ from bridge.programs.refusals import (
     no_python_draws,
     refuse_hooks,
     refuse_racing_gradients,
-    registers,
+    replaces_registered,
 )
 from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.sizes import for_all_sizes
@@ -252,7 +252,7 @@ class GraphProgram:
             raise UnknownSize
         before = Attributes(self.state.modules)
         try:
-            found = self._capture_registered(wanted, before)
+            found = self._capture(wanted)
             before.restore_caches(found[1].is_constant)
             kept = found[1].kept
             kept.give_data_in(self.state.modules)
@@ -265,23 +265,6 @@ class GraphProgram:
                 raise Refusal(keeps_between_calls(changed[0]))
         finally:
             before.restore()
-        return found
-
-    def _capture_registered(self, wanted: _Wanted, before: Attributes) -> tuple[plan.Plan, plan.Origin]:
-        """A new plan, of modules whose call registers nothing."""
-        error: Exception | None = None
-        try:
-            found = self._capture(wanted)
-        except UnknownSize:
-            raise
-        except RuntimeError as raised:
-            error = raised
-        finally:
-            registered = before.take_back_registered()
-        if registered:
-            raise Refusal(registers(registered[0]))
-        if error is not None:
-            raise error
         return found
 
     def _differs_now(self, found: plan.Plan, wanted: _Wanted) -> bool:
@@ -350,10 +333,14 @@ class GraphProgram:
                 if wanted.is_count:
                     return plan.make_count(*inputs, wanted.sizes, wanted.guessed)
                 found, origin = plan.make(*inputs, wanted.sizes, wanted.guessed)
+            if others := before.take_back_registered():
+                raise Refusal(replaces_registered(others[0]))
         except RuntimeError as error:
             if "a leaf Variable that requires grad" not in str(error):
                 raise
             raise Refusal(f"{self.name} writes to a parameter or an input, which a graph must not: {error}") from None
+        finally:
+            before.take_back_registered()
         first = len(self.state.tensors)
         written = next((position for position in found.written if position >= first), None)
         if written is not None:

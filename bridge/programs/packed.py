@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -28,6 +28,16 @@ _OWN = {name: getattr(_VF, name) for name in _LAYERS}
 # They give the same rows.
 _ALIASES = {torch.ops.aten.detach.default, torch.ops.aten.alias.default}
 NO_CUDNN_DROPOUT = "a graph takes no recurrent layer of cuDNN's with dropout: PyNative mode does"
+
+
+class _Options(NamedTuple):
+    """What PyTorch's recurrent layers are told besides tensors, in its order."""
+
+    has_biases: bool
+    layers: int
+    dropout: float
+    train: bool
+    bidirectional: bool
 
 
 class Packed:
@@ -96,10 +106,9 @@ class Packed:
         def layer(*args: Any) -> Any:
             if not isinstance(args[3], (list, tuple)):  # the weights of a layer that takes packed rows
                 return _OWN[kind](*args)
-            data, sizes, hx, *others = args
+            data, sizes, hx, weights, *options = args
             states = list(hx) if isinstance(hx, (list, tuple)) else [hx]
-            output, *states = self._run(kind, data, sizes, states, *others)
-            return output, *states
+            return tuple(self._run(kind, data, sizes, states, weights, _Options(*options)))
 
         return layer
 
@@ -110,27 +119,24 @@ class Packed:
         sizes: torch.Tensor,
         states: list[torch.Tensor],
         weights: Sequence[torch.Tensor],
-        has_biases: bool,
-        layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
+        options: _Options,
     ) -> list[torch.Tensor]:
         """What all layers give: the rows, and the last states."""
-        records = torch.is_grad_enabled()  # it is not in the functions below
-        drops = train and dropout > 0 and layers > 1
+        layers, drops = options.layers, options.train and options.dropout > 0 and options.layers > 1
         if drops and data.device.type != "cpu":
             raise Refusal(NO_CUDNN_DROPOUT)
+        if drops:
+            options = options._replace(layers=1)
+        # Whether autograd records is not known in the functions.
+        form = kind, options, len(states), torch.is_grad_enabled()
         if not drops:
-            form = kind, has_biases, layers, dropout, train, bidirectional, len(states), records
             output, *last = _Layer.apply(form, sizes, data, *states, *weights)  # type: ignore[no-untyped-call]
             return [self._marked(output), *last]
-        form = kind, has_biases, 1, 0.0, train, bidirectional, len(states), records
-        directions, each = 1 + bidirectional, len(weights) // layers
+        directions, each = 1 + options.bidirectional, len(weights) // layers
         found = []
         for i in range(layers):
             if i > 0:
-                data = self._marked(_Dropout.apply(data, sizes, dropout))  # type: ignore[no-untyped-call]
+                data = self._marked(_Dropout.apply(data, sizes, options.dropout))  # type: ignore[no-untyped-call]
             own = [state[i * directions : (i + 1) * directions] for state in states]
             data, *last = _Layer.apply(form, sizes, data, *own, *weights[i * each : (i + 1) * each])  # type: ignore[no-untyped-call]
             found.append(last)
@@ -180,17 +186,19 @@ class _Layer(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(sizes, data, *tensors)
         ctx.form = form
-        kind, *rest, states, records = form
+        kind, options, states, records = form
         wanted = ctx.needs_input_grad[2:]
-        return tuple(_OPS.rnn(wanted, records, kind, data, sizes, tensors[:states], tensors[states:], *rest))
+        return tuple(_OPS.rnn(wanted, records, kind, data, sizes, tensors[:states], tensors[states:], *options))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
         sizes, data, *tensors = ctx.saved_tensors
-        kind, *rest, states, _ = ctx.form
+        kind, options, states, _ = ctx.form
         wanted = ctx.needs_input_grad[2:]
-        found = iter(_OPS.rnn_backward(gradients, wanted, kind, data, sizes, tensors[:states], tensors[states:], *rest))
+        found = iter(
+            _OPS.rnn_backward(gradients, wanted, kind, data, sizes, tensors[:states], tensors[states:], *options)
+        )
         return None, None, *(next(found) if asked else None for asked in wanted)
 
 
@@ -259,13 +267,9 @@ def _rnn(
     batch_sizes: torch.Tensor,
     hx: list[torch.Tensor],
     params: list[torch.Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
+    *options: Any,
 ) -> list[torch.Tensor]:
-    width = hx[0].shape[-1] * (1 + bidirectional)
+    width = hx[0].shape[-1] * (1 + _Options(*options).bidirectional)
     return [data.new_empty(len(data), width), *(state.new_empty(state.shape) for state in hx)]
 
 

@@ -92,7 +92,7 @@ def keeps_between_calls(attribute: str) -> str:
     )
 
 
-def registers(name: str) -> str:
+def replaces_registered(name: str) -> str:
     """What an error says of a parameter, a part or a mode that a module's call replaces."""
     return (
         f"{name} is another one after a call, which a graph does not see: write to a parameter in its place "

@@ -45,7 +45,7 @@ _WRITTEN = (
     type(None), bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, np.ndarray, np.generic,
     torch.Tensor, torch.dtype, torch.device, torch.nn.Module, ms.Tensor, ms.nn.Cell, TellsItself,
 )  # fmt: skip
-# Of a class of a package.
+# Of a class of a package, and of a set.
 _PLAIN = (type(None), bool, int, float, str)
 # What transformers' generation config had as its hash: another number in each process.
 _HASH = "_original_object_hash"
@@ -97,7 +97,8 @@ class _Pickler(pickle.Pickler):
         self.tensors: set[int] = set()
 
     def persistent_id(self, value: Any) -> Any:
-        if type(value) in (set, frozenset):  # their order is another one in each process
+        if type(value) in (set, frozenset) and all(type(item) in _PLAIN for item in value):
+            # Their order is another one in each process.
             return repr(sorted(map(repr, value)))
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:
             return repr((value.shape, str(value.dtype), hashlib.sha256(value.tobytes()).hexdigest()))

@@ -16,7 +16,6 @@ from typing import Any
 
 import mindspore as ms
 import torch
-from torch.utils._pytree import tree_leaves
 
 from bridge import _mindspore
 from bridge._start import start_on
@@ -104,7 +103,7 @@ class Function(_mindspore.CompiledAsMethod):
 
     def _by_pytorch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call as PyTorch runs it."""
-        if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in tree_leaves((args, kwargs))):
+        if _are_differentiated((*args, *kwargs.values())):
             raise TypeError(
                 f"the bridge's {self.__name__} takes MindSpore's tensors, and was given PyTorch's, whose gradient "
                 f"would end here: a torch.nn.Module calls PyTorch's own {self.__name__}"
@@ -214,6 +213,15 @@ class Function(_mindspore.CompiledAsMethod):
         return in_graph.traced(
             found, marks.tensors, lambda bound: planned_in_graph(bound, False, self._graph_call, product, lines)
         )
+
+
+def _are_differentiated(values: Sequence[Any]) -> bool:
+    """Whether one of PyTorch's tensors among nested values requires a gradient."""
+    return any(
+        value.requires_grad if isinstance(value, torch.Tensor) else _are_differentiated(value)
+        for value in values
+        if isinstance(value, (torch.Tensor, list, tuple))
+    )
 
 
 def _on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
