@@ -12,6 +12,7 @@ import torch
 import bridge
 from bridge.primitive import direct
 from bridge.primitive.tensors import view_at
+from bridge.programs.calls import Refusal
 from shared import data
 from test_programs_graph import *  # noqa: F403
 
@@ -112,3 +113,104 @@ def test_what_waits_is_not_recorded() -> None:
     torch.manual_seed(0)
     assert trained(Waits(), (4, 6), bridge.value_and_grad)["cudaGraphLaunch"] == 0
     assert trained(Drops(), (4, 5, 6), bridge.value_and_grad)["cudaGraphLaunch"] > 0
+
+
+class Recurrent(torch.nn.Module):
+    """A recurrent layer of cuDNN's with dropout, between draws of the generator itself."""
+
+    def __init__(self, kind: type[torch.nn.RNNBase], **options: Any) -> None:
+        super().__init__()
+        self.first = torch.nn.Dropout(0.2)
+        self.rnn = kind(6, 8, num_layers=3, dropout=0.4, batch_first=True, **options)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output, _ = self.rnn(self.first(x))
+        return torch.nn.functional.dropout(output, 0.1, self.training)
+
+
+class Attention(torch.nn.Module):
+    """Attention of cuDNN's with dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(32, 96, dtype=torch.float16) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            q, k, v = layer(x).view(2, 16, 3, 2, 16).permute(2, 0, 3, 1, 4)
+            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
+                found = torch.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.3 * self.training)
+            x = x + found.transpose(1, 2).reshape(x.shape)
+        return x
+
+
+RECURRENT = {
+    "LSTM": lambda: Recurrent(torch.nn.LSTM),
+    "LSTM, projected": lambda: Recurrent(torch.nn.LSTM, proj_size=4, bidirectional=True),
+    "GRU": lambda: Recurrent(torch.nn.GRU, bias=False),
+    "RNN": lambda: Recurrent(torch.nn.RNN, nonlinearity="relu"),
+}
+
+
+@pytest.mark.parametrize("name", [*RECURRENT, "attention"])
+def test_dropout_of_cudnns(name: str) -> None:
+    """From one seed on, with an evaluation among the steps, which MindSpore compiles then."""
+    torch.manual_seed(0)
+    module, shape = (RECURRENT[name](), (4, 5, 6)) if name in RECURRENT else (Attention(), (2, 16, 32))
+    dtype = next(module.parameters()).dtype
+    reference = copy.deepcopy(module).cuda()
+    cell: Any = bridge.cell(module)
+    weights = cell.trainable_params()
+    differentiate = bridge.value_and_grad(lambda x: cell(x).sum(), None, weights)
+
+    @ms.jit
+    def step(x):
+        return differentiate(x)
+
+    @ms.jit
+    def evaluated(x):
+        return cell(x)
+
+    torch.manual_seed(3)
+    expected = []
+    for i in range(STEPS):
+        x = torch.from_numpy(data(*shape, seed=i)).to("cuda", dtype)
+        loss = reference(x).sum()
+        expected.append([loss, *torch.autograd.grad(loss, [*reference.parameters()])])
+        if i == 3:
+            reference.eval()
+            expected.append([reference(x)])
+            reference.train()
+    torch.manual_seed(3)
+    found: list[Any] = []
+    for i in range(STEPS):
+        x = ms.Tensor.from_numpy(data(*shape, seed=i)).astype(str(dtype).removeprefix("torch."))
+        with torch.profiler.profile() as profile:
+            loss, gradients = step(x)
+            ms.runtime.synchronize()
+        found.append([loss, *gradients])
+        if i == 3:
+            cell.set_train(False)
+            found.append([evaluated(x)])
+            cell.set_train()
+    for own, others in zip(found, expected, strict=True):
+        for one, other in zip(own, others, strict=True):
+            assert one.asnumpy().tobytes() == other.detach().cpu().numpy().tobytes()
+    launches = Counter(event.name for event in profile.events())["cudaGraphLaunch"]
+    assert (launches > 0) == (name == "attention"), "a state of PyTorch's may be another one in each step"
+
+
+def test_a_checkpoint_refuses_dropout_of_cudnns() -> None:
+    module = Recurrent(torch.nn.LSTM)
+
+    class Checkpointed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = module
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.utils.checkpoint.checkpoint(self.layer, x, use_reentrant=False)  # type: ignore[no-any-return]
+
+    cell: Any = bridge.cell(Checkpointed())
+    with pytest.raises(Refusal, match="dropout runs again, as in a checkpoint"):
+        ms.value_and_grad(cell, None, cell.trainable_params())(ms.Tensor(data(4, 5, 6)))

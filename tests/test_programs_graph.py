@@ -10,6 +10,7 @@ import pathlib
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -1240,3 +1241,21 @@ def test_a_graph_says_that_the_module_has_another_dtype() -> None:
     with pytest.warns(UserWarning, match=r"weight: PyTorch's tensor has another shape or dtype now(.|\n)*goes on with"):
         found = call(x)
     np.testing.assert_array_equal(found.asnumpy(), expected)
+
+
+def test_pytorchs_warnings_come_once(capfd: pytest.CaptureFixture[str]) -> None:
+    class Spread(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.var(0)
+
+    cell: Any = bridge.cell(Spread())
+
+    @ms.jit
+    def run(x):
+        return cell(x)
+
+    with warnings.catch_warnings(record=True):  # of the capture
+        run(ms.Tensor(data(2, 3)))
+    for _ in range(3):
+        run(ms.Tensor(data(1, 3))).asnumpy()
+    assert capfd.readouterr().err.count("degrees of freedom is <= 0") == 1

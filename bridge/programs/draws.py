@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes
+from bridge.programs.cudnn_dropout import is_state
 from bridge.programs.replaced import Replacement, caller
 
 _CLONE = torch.ops.aten.clone.default
@@ -67,6 +68,10 @@ class Draws:
         return [call, *(_clone(number, copy) for number, copy in made[-1].copies.items())]
 
     def _again(self, draw: _Draw, call: Call) -> Iterator[Call]:
+        if is_state(call):
+            raise Refusal(
+                "a recurrent layer of cuDNN's with dropout runs again, as in a checkpoint: PyNative mode takes it"
+            )
         first, second = _given(draw.call), _given(call)
         if call.op is not draw.call.op or len(first) != len(second):
             raise Refusal(f"{call.name} draws from a generator's state at which {draw.call.name} has drawn before")
@@ -125,7 +130,8 @@ def draws_nothing() -> Iterator[None]:
         yield
     finally:
         for generator, state in zip(generators, states, strict=True):
-            generator.set_state(state)
+            if not torch.equal(generator.get_state(), state):
+                generator.set_state(state)  # which has cuDNN's dropout begin anew
 
 
 def _given(call: Call) -> list[int]:

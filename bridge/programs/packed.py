@@ -17,6 +17,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.utils._pytree import tree_leaves
 
+from bridge.programs import cudnn_dropout
 from bridge.programs.calls import Refusal
 from bridge.programs.memory import storage_of
 from bridge.programs.replaced import Replacement, caller
@@ -27,7 +28,7 @@ _LAYERS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _OWN = {name: getattr(_VF, name) for name in _LAYERS}
 # They give the same rows.
 _ALIASES = {torch.ops.aten.detach.default, torch.ops.aten.alias.default}
-NO_CUDNN_DROPOUT = "a graph takes no recurrent layer of cuDNN's with dropout: PyNative mode does"
+_NO_CUDNN_DROPOUT = "a graph takes no recurrent layer of cuDNN's with dropout for packed rows: PyNative mode does"
 
 
 class _Options(NamedTuple):
@@ -105,7 +106,7 @@ class Packed:
     def _layer(self, kind: str) -> Callable[..., Any]:
         def layer(*args: Any) -> Any:
             if not isinstance(args[3], (list, tuple)):  # the weights of a layer that takes packed rows
-                return _OWN[kind](*args)
+                return cudnn_dropout.layer(_OWN[kind], kind, args)
             data, sizes, hx, weights, *options = args
             states = list(hx) if isinstance(hx, (list, tuple)) else [hx]
             return tuple(self._run(kind, data, sizes, states, weights, _Options(*options)))
@@ -124,7 +125,7 @@ class Packed:
         """What all layers give: the rows, and the last states."""
         layers, drops = options.layers, options.train and options.dropout > 0 and options.layers > 1
         if drops and data.device.type != "cpu":
-            raise Refusal(NO_CUDNN_DROPOUT)
+            raise Refusal(_NO_CUDNN_DROPOUT)
         if drops:
             options = options._replace(layers=1)
         # Whether autograd records is not known in the functions.

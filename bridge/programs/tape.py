@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from bridge.primitive import direct
-from bridge.programs import ctc_loss
+from bridge.programs import ctc_loss, cudnn_dropout
 from bridge.programs.answered import Answered
 from bridge.programs.assigned_data import AssignedData
 from bridge.programs.calls import (
@@ -47,7 +47,7 @@ from bridge.programs.guards import EQUAL, Answer, Guards, checks, is_equal, is_i
 from bridge.programs.held import TAKEN, Held
 from bridge.programs.kept_elsewhere import KeptElsewhere, is_own
 from bridge.programs.memory import layout, storage_of
-from bridge.programs.packed import NO_CUDNN_DROPOUT, Packed
+from bridge.programs.packed import Packed
 from bridge.programs.replaced import Replacement
 from bridge.programs.run_time_momentum import RunTimeMomentum
 from bridge.programs.values import Values
@@ -72,16 +72,6 @@ _FRESH = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.defa
 _WHOLE_STORAGE = torch.ops.aten.set_.source_Storage
 # A call of at most so many elements is made to learn what is wrong with it.
 _SMALL = 2**22
-
-
-def _refuse_cudnns_draws(func: Any, arguments: list[Any]) -> None:
-    """Of attention it was not tried how the gradient learns what was drawn. A recurrent layer draws from a state that
-    PyTorch keeps to itself."""
-    named = {argument.name: value for argument, value in zip(func._schema.arguments, arguments, strict=True)}
-    if "cudnn_attention" in func.name() and named.get("dropout_p") not in (None, DEFAULT, 0.0):
-        raise Refusal("a graph takes no attention of cuDNN's with dropout: torch.backends.cuda.enable_cudnn_sdp(False)")
-    if func is torch.ops.aten._cudnn_rnn.default and named["train"] and named["dropout"]:
-        raise Refusal(NO_CUDNN_DROPOUT)
 
 
 class Tape(TorchDispatchMode):
@@ -257,7 +247,6 @@ class Tape(TorchDispatchMode):
         _refuse_layouts(func, (args, kwargs))
         arguments = self._arguments(func, args, kwargs)
         self.momentum.put(func, arguments)
-        _refuse_cudnns_draws(func, arguments)
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
         refuse_out_of_range(func, fake_args, fake_kwargs)
         sized = self._sized_by_data(func, arguments, fake_args, fake_kwargs)
@@ -286,6 +275,8 @@ class Tape(TorchDispatchMode):
             self.fresh.update(register.number for register in registers(arguments))
         if func is ctc_loss.BACKWARD:
             self._repeat_ctc_loss(arguments)
+        elif func is cudnn_dropout.BACKWARD:
+            self.calls += cudnn_dropout.kept_state(arguments, self._like)
         found = [None if result is None else self._result(result) for result in results_of(func, results)]
         told: list[Told] = []
         if sized is not None:
@@ -385,10 +376,9 @@ class Tape(TorchDispatchMode):
     def _results_on_zeros(self, func: Any, arguments: list[Any], args: Any, kwargs: Any) -> Any:
         """What the kernel gives, without its data."""
         known = self._known_masks(func, arguments)
-
         # Grad mode is what it is when a program runs.
         with no_modes(), torch.enable_grad(), draws_nothing(), direct.in_pool():
-            results = results_on_data(func, args, kwargs, known)
+            results = results_on_data(func, args, kwargs, known | cudnn_dropout.state_for_trial(func, args))
         return tree_map_only(torch.Tensor, lambda result: self.fake_mode.from_tensor(result), results)
 
     def _sized_by_data(self, func: Any, arguments: list[Any], args: Any, kwargs: Any) -> Any:

@@ -1,4 +1,5 @@
 // The kernel of a program: its argument text is the path of the program's file, or the name of a family.
+#include <c10/util/Exception.h>
 #include <malloc.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <sstream>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "infer.h"
@@ -63,6 +65,23 @@ class Differentiated {
   }
 };
 
+// Says each of PyTorch's warnings once in a process, as Python does. Where MindSpore launches, Python does not hear
+// them, and PyTorch would say them in each step.
+class Once final : public c10::WarningHandler {
+ public:
+  explicit Once(c10::WarningHandler *next) : next_(next) {}
+
+  void process(const c10::Warning &warning) override {
+    static auto *const mutex = new std::mutex;
+    static auto *const said = new std::unordered_set<std::string>;
+    const std::lock_guard<std::mutex> lock(*mutex);
+    if (said->insert(warning.msg()).second) next_->process(warning);
+  }
+
+ private:
+  c10::WarningHandler *next_;
+};
+
 bool is_family(const std::string &path) { return path.rfind("family ", 0) == 0; }
 
 class program_shim {
@@ -77,6 +96,8 @@ class program_shim {
   }
 
   void operator()(Call &c) const {
+    Once once(c10::WarningUtils::get_warning_handler());
+    const c10::WarningUtils::WarningHandlerGuard guard(&once);
     const auto program = program_ != nullptr ? program_ : program_of(path_, c.inputs());
     const bool needs_all = is_differentiated_ == nullptr || *is_differentiated_;
     const size_t wanted = needs_all ? program->outputs() : static_cast<size_t>(results_);
