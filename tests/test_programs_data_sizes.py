@@ -157,10 +157,10 @@ def compare(module: nn.Module, arrays: list[np.ndarray], differentiate: Any = ms
         (_, found), gradients = step(ms.Tensor(array))
         result = own(on_device(array))
         # The gradient of the sum itself would be one number, expanded, which MindSpore has as a whole tensor.
-        expected = torch.autograd.grad(result.square().sum(), list(own.parameters()))
+        expected = torch.autograd.grad(result.square().sum(), list(own.parameters()), allow_unused=True)
         np.testing.assert_array_equal(found.asnumpy(), result.detach().cpu().numpy())
         for one, other in zip(gradients, expected, strict=True):
-            np.testing.assert_array_equal(one.asnumpy(), other.cpu().numpy())
+            np.testing.assert_array_equal(one.asnumpy(), 0 if other is None else other.cpu().numpy())
     for name, buffer in own.named_buffers():
         np.testing.assert_array_equal(net.parameters_dict()[name].asnumpy(), buffer.cpu().numpy())
 
@@ -169,6 +169,106 @@ def compare(module: nn.Module, arrays: list[np.ndarray], differentiate: Any = ms
 def test_sizes_follow_the_data(function: Any) -> None:
     torch.manual_seed(0)
     compare(Scaled(function), ARRAYS)
+
+
+def two_ways(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return y if x.sum() > 0 else x * 3
+
+
+def three_ways(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The last has no gradient."""
+    if x.sum() > 3:
+        return y.exp()
+    elif (x > 0).any():
+        return y * 2
+    return x
+
+
+def returns_early(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    mask = x[:, 0] > 0
+    if mask.sum() == 0:
+        return (y * 0).sum()
+    return y[mask].mean()
+
+
+def nested(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    if x[0, 0] > 0:
+        y = y.sin()
+        if x[0, 1] > 0:
+            y = y * y
+    return y if x[1, 0] > 0 else -y
+
+
+def until_small(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    steps = 0
+    while y.abs().max() > 0.3 and steps < 9:
+        y, steps = y * 0.7, steps + 1
+    return y
+
+
+def some_experts(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Two layers of those that have rows. Which these are in the second one follows from the first."""
+    for _ in range(2):
+        chosen, result = y.argmax(1), torch.zeros_like(y)
+        for expert in range(2):
+            mask = chosen == expert
+            if mask.any():
+                result[mask] = y[mask] * (expert + 1)
+        y = y + result.roll(1, 1)
+    return y
+
+
+def once_more(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """An error is one way of a question, and another question goes both ways."""
+    if (y > 1e6).any():
+        raise ValueError(f"{y.max()} is too large")
+    return y.sqrt() if (y > 0).all() else y.square()
+
+
+WAYS = [two_ways, three_ways, returns_early, nested, until_small, some_experts, once_more]
+
+
+@pytest.mark.parametrize("differentiate", [ms.value_and_grad, bridge.value_and_grad], ids=["MindSpore's", "in one"])
+@pytest.mark.parametrize("function", WAYS, ids=name_of)
+def test_branches_follow_the_data(function: Any, differentiate: Any) -> None:
+    torch.manual_seed(0)
+    compare(Scaled(function), [*ARRAYS, -ARRAYS[0], np.abs(ARRAYS[1]), ARRAYS[0]], differentiate)
+
+
+class Normalizes(nn.Module):
+    """A branch draws, and has statistics that change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.layer = nn.BatchNorm1d(4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x[0, 0] > 0:
+            x = nn.functional.dropout(self.norm(x), 0.3, self.training)
+        return self.layer(x)
+
+
+def test_a_branch_has_state_of_its_own() -> None:
+    torch.manual_seed(0)
+    module = Normalizes()
+    own = copy.deepcopy(module).to(torch_device())
+    net = bridge.cell(module)
+
+    step = ms.jit(ms.value_and_grad(net, None, net.trainable_params()))
+    for array in (*ARRAYS, -ARRAYS[0]):
+        torch.manual_seed(1)
+        found, gradients = step(ms.Tensor(array))
+        torch.manual_seed(1)
+        result = own(on_device(array))
+        expected = torch.autograd.grad(result.sum(), list(own.parameters()), allow_unused=True)
+        np.testing.assert_array_equal(found.asnumpy(), result.detach().cpu().numpy())
+        for one, other in zip(gradients, expected, strict=True):
+            np.testing.assert_array_equal(one.asnumpy(), 0 if other is None else other.cpu().numpy())
+        for name, buffer in own.named_buffers():
+            np.testing.assert_array_equal(net.parameters_dict()[name].asnumpy(), buffer.cpu().numpy())
+    net.set_train(False)
+    own.eval()
+    np.testing.assert_array_equal(net(ms.Tensor(ARRAYS[0])).asnumpy(), own(on_device(ARRAYS[0])).detach().cpu().numpy())
 
 
 SLICES = [
@@ -379,6 +479,18 @@ def test_many_captures_are_told() -> None:
             assert len(call(ms.Tensor(rows - number))) == 63 - number
 
 
+class HasOtherRanks(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > 0 else x.sum()
+
+
+class GoesOn(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        while (x < 9).any():
+            x = x + 1
+        return x
+
+
 class Drops(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x[nn.functional.dropout(x) > 0]
@@ -435,6 +547,8 @@ class OfASum(nn.Module):
         (Capped, ["a size that depends on data follows from another one", "return x * len(marked[marked])"]),
         (Negative, ["a number that depends on data is negative", "return x * int(x.long().min() - 1)"]),
         (OfSomeSizes, ["index.Tensor asks for a shape that depends on data", "rows = x[x > 0]"]),
+        (HasOtherRanks, ["asks for a value that depends on data", "return x if x.sum() > 0 else x.sum()"]),
+        (GoesOn, ["asks for a value that depends on data", "while (x < 9).any():"]),
         (OfASum, ["split_with_sizes expects", "taken to be others than the data's", "x.split(sizes)"]),
     ],
 )
@@ -451,10 +565,11 @@ def test_refusals(module: Any, words: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("own_programs")
-def test_the_next_process_finds_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("function", [with_loops, some_experts], ids=name_of)
+def test_the_next_process_finds_the_programs(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def run() -> Any:
         torch.manual_seed(0)
-        net = bridge.cell(Scaled(with_loops))
+        net = bridge.cell(Scaled(function))
 
         @ms.jit
         def call(x):

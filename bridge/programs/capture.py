@@ -99,7 +99,7 @@ def capture(
         Refusal: the function asks for what a graph does not know. The message has the line.
         Exception: what the function raises.
     """
-    guards = Guards()
+    guards = Guards(sizes.both_ways)
     copied: set[int] = set()
     while True:
         guards.begin()

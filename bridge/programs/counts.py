@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from bridge.primitive.graph_calls import add_lines
-from bridge.programs.calls import DEFAULT, Call, Refusal, Register, in_line
+from bridge.programs.calls import DEFAULT, AsksForData, Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
-from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Place, Sizes
+from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Line, Place, Sizes, is_answer
 from bridge.programs.fits import MOST, OTHERS, fitting
 from bridge.programs.listing import Listing, is_once, new_register
 from bridge.programs.memory import storage_of
@@ -56,6 +56,7 @@ def count(
     known: dict[int, int],
     needed: Collection[int],
     guessed: Collection[int],
+    both_ways: set[Line] | None,
 ) -> Count:
     """The program that gives sizes which follow from no size but the known; or, where further sizes have to fit, their
     numbers with a program without calls.
@@ -65,6 +66,7 @@ def count(
         known: sizes that the program is told, by their numbers.
         needed: the positions of inputs that it takes in any case.
         guessed: the numbers of those sizes of which it is known that they have to fit.
+        both_ways: see Sizes.
 
     Raises:
         NoSize: see there.
@@ -72,8 +74,9 @@ def count(
         Exception: what the function raises, whatever the other sizes are taken to be.
     """
 
-    def sizes(others: int) -> Sizes:
-        return Sizes({**known, **dict.fromkeys(guessed, others), **guesses}, others, frozenset(guesses))
+    def sizes(others: int, false: frozenset[int] = frozenset()) -> Sizes:
+        told = {**known, **dict.fromkeys(guessed, others), **guesses}
+        return Sizes(told, others, both_ways, false, frozenset(guesses))
 
     guesses: dict[int, int] = {}
     if guessed:
@@ -83,8 +86,10 @@ def count(
     try:
         for pair in STAND_INS_OF_SIZES:
             try:
-                counted = _count(lambda others: captured_with(sizes(others)), pair, {**known, **guesses}, needed)
+                counted = _count(lambda *others: captured_with(sizes(*others)), pair, {**known, **guesses}, needed)
                 break
+            except AsksForData:
+                raise
             except Exception as error:
                 errors.append(error)
         if counted is not None and not counted.run.no_gradient:
@@ -104,14 +109,16 @@ def count(
         errors.clear()  # this frame, which they hold, would keep them
 
 
-def _count(
-    captured_for: Callable[[int], Captured], pair: Sequence[int], known: Collection[int], needed: Collection[int]
-) -> Count:
+CapturedFor = Callable[[int, frozenset[int]], Captured]
+
+
+def _count(captured_for: CapturedFor, pair: Sequence[int], known: Collection[int], needed: Collection[int]) -> Count:
     """That program, out of two runs in which the other sizes are unlike."""
+    false, flipped = _answers(captured_for, pair[0], known)
 
     def of(wanted: Callable[[int], bool]) -> list[Count]:
-        runs = [captured_for(others) for others in pair]
-        if len({len(run.tape.data_sizes.places) for run in runs}) > 1:
+        runs = [captured_for(others, false) for others in pair]
+        if len({tuple(run.tape.data_sizes.places) for run in runs}) > 1:
             raise Refusal(f"how many sizes depend on data follows from a size{_REFUSAL.partition('{}')[2]}")
         first, second = (_independent(run, known) for run in runs)
         numbers = [number for number in first if number in second and wanted(number)]
@@ -121,13 +128,38 @@ def _count(
     if not _are_equal(found):  # what Python computes with a size is in the program of another one
         fixed = {number for number in found[0].numbers if _are_equal(of(functools.partial(operator.eq, number)))}
         found = of(fixed.__contains__)
+    if flipped:
+        found = of({number for number in found[0].numbers if _is_fixed(found[0].run, number, flipped)}.__contains__)
     if not found[0].numbers or not _are_equal(found):
         sizes = found[0].run.tape.data_sizes.places
         if len(sizes) == len(known):
             raise NoSize(_REFUSAL.format("another one"))
-        line = next((place.line for number, place in enumerate(sizes) if number not in known), None)
+        line = next((place.line for number, place in sizes.items() if number not in known), None)
         raise Refusal(_REFUSAL.format("another one") + in_line(line))
     return found[0]
+
+
+def _answers(captured_for: CapturedFor, size: int, known: Collection[int]) -> tuple[frozenset[int], list[Captured]]:
+    """The answers to take, so that as many sizes as possible are met: the numbers of those that are False. And for each
+    a run where it is the other one."""
+    false: frozenset[int] = frozenset()
+    while True:
+        places = captured_for(size, false).tape.data_sizes.places
+        asked = [number for number in places if is_answer(number) and number not in known]
+        flipped = {number: captured_for(size, false ^ {number}) for number in asked}
+        more = [number for number, run in flipped.items() if len(run.tape.data_sizes.places) > len(places)]
+        if not more:
+            return false, [*flipped.values()]
+        false ^= {more[0]}
+
+
+def _is_fixed(run: Captured, number: int, others: Sequence[Captured]) -> bool:
+    """Whether a size is the same in other runs that have it."""
+    own = text(_program(run, [number], ()).listing)
+    return all(
+        number not in other.tape.data_sizes.places or text(_program(other, [number], ()).listing) == own
+        for other in others
+    )
 
 
 def _are_equal(found: Sequence[Count]) -> bool:
@@ -140,7 +172,7 @@ def _independent(run: Captured, known: Collection[int]) -> list[int]:
     """The numbers of unknown sizes that follow from no tensor of another unknown size."""
     sizes = run.tape.data_sizes
     found = []
-    for number, place in enumerate(sizes.places):
+    for number, place in sizes.places.items():
         if number not in known:
             made = {register for i in _behind(run, place) for register in run.tape.calls[i].results}
             others = {size for register in made for size in sizes.sized.get(register, ())}  # type: ignore[arg-type]

@@ -2,7 +2,8 @@
 captured.
 
 A program is captured for sizes that are known. So one that counts runs before it (counts.py), and what it finds are
-unknown sizes of inputs for the program itself (sizes.py). An integer that Python asks for counts as a size.
+unknown sizes of inputs for the program itself (sizes.py). An integer that Python asks for counts as a size. So does the
+answer to a question (`if x.sum() > 0`), which is 0 or 1, where the graph would refuse it otherwise.
 """
 
 from __future__ import annotations
@@ -29,9 +30,18 @@ _PUT_IN_COPY = torch.ops.aten.index_put.default
 _MARKED = {torch.ops.aten.nonzero.default}
 
 
+# Each answer begins a new thousand of numbers, so that a size's does not depend on how many came before that answer.
+_EACH = 1000
+# A run that asks more is a loop.
+_MOST_ANSWERS = 32
+
 # What unknown sizes are taken to be while MindSpore compiles, two at a time: what differs then is unknown in the
 # results. The larger ones are for networks that make images smaller, the small ones for integers that are positions.
 STAND_INS_OF_SIZES = (STAND_INS, (64, 96), (224, 256), (1, 2), (0, 1))
+
+
+# A file, and a line of it.
+Line = tuple[str, int]
 
 
 class UnknownSize(Refusal):
@@ -40,17 +50,21 @@ class UnknownSize(Refusal):
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a run is told of the sizes that data decides. Their numbers are their order in the run.
+    """What a run is told of the sizes that data decides. Their numbers are in their order in the run.
 
     Args:
         known: some of them.
         others: what all others are taken to be; None if the run is to end at the first.
+        both_ways: the lines of the program where an answer is a size, which the runs find; None if none is.
+        false: the numbers of those answers among the others that are taken to be False.
         guessed: the numbers of those among the known that are taken to be what fits (fits.py).
         tapes: takes those of the runs with them (tape.py), if somebody asks for them.
     """
 
     known: Mapping[int, int] = field(default_factory=dict)
     others: int | None = None
+    both_ways: set[Line] | None = None
+    false: frozenset[int] = frozenset()
     guessed: frozenset[int] = frozenset()
     tapes: list[Any] | None = None
 
@@ -64,13 +78,14 @@ class Place:
 
     Args:
         register: of a tensor.
-        dimension: the one of that size; or "marked" of a mask that marks so many elements, or "value" of an integer.
+        dimension: the one of that size; or "marked" of a mask that marks so many elements, "value" of an integer, or
+            "answer" of a bool.
         calls: how many calls of the run are made before it has that size.
         line: the program's that asks.
     """
 
     register: int
-    dimension: int | Literal["marked", "value"]
+    dimension: int | Literal["marked", "value", "answer"]
     calls: int
     line: FrameSummary | None
 
@@ -98,19 +113,20 @@ class DataSizes:
         tensors: those of the registers.
 
     Attributes:
-        places: what has them.
+        places: what has them, by their numbers.
         sized: for each register of which data decides sizes, their numbers.
         refused: why no further one is taken, but of a mask; empty if it is.
     """
 
     def __init__(self, sizes: Sizes, tensors: Sequence[torch.Tensor]) -> None:
-        self.places: list[Place] = []
+        self.places: dict[int, Place] = {}
         self.sized: dict[int, list[int]] = {}
         self.refused = ""
         self._of_masks: dict[int, int] = {}  # the numbers of sizes, by the masks' registers
         self._sizes = sizes
         self._tensors = tensors
         self._new: dict[int, tuple[int, int]] = {}
+        self._last = 0  # the number of the last
 
     def results(self, func: Any, args: Any, kwargs: Any, fake_mode: FakeTensorMode, mask: int | None) -> Any:
         """What a call gives whose shapes data decides, with sizes in place of the unknown; None if data does not, after
@@ -148,9 +164,9 @@ class DataSizes:
         for number, (result, dimension) in sorted(self._new.items()):
             register = registers[result]
             assert register is not None
-            if number == len(self.places):
+            if number not in self.places:
                 made = Place(register, dimension, calls + 1, line)
-                self.places.append(made if mask is None else Place(mask, "marked", calls, line))
+                self._add(number, made if mask is None else Place(mask, "marked", calls, line))
                 told += self._told(number, made)
             if mask is not None:
                 self._of_masks[mask] = number
@@ -168,10 +184,30 @@ class DataSizes:
 
         Raises: see results.
         """
-        number = len(self.places)
+        number = self._last + 1
         found = self._size(number, None)
-        self.places.append(Place(register, "value", calls, line))
-        return found, self._told(number, self.places[-1])
+        self._add(number, Place(register, "value", calls, line))
+        return found, self._told(number, self.places[number])
+
+    def answer(self, register: int, calls: int, line: FrameSummary | None) -> tuple[bool, list[Told]] | None:
+        """The bool of a tensor that Python asks for in this line, after so many calls; and what `note` gives. None if
+        it is no size.
+
+        Raises:
+            UnknownSize: see Sizes.
+        """
+        number = (self._last // _EACH + 1) * _EACH
+        if self.refused or number > _MOST_ANSWERS * _EACH:
+            return None
+        if number not in self._sizes.known and self._sizes.others is None:
+            raise UnknownSize
+        found = bool(self._sizes.known.get(number, number not in self._sizes.false))
+        self._add(number, Place(register, "answer", calls, line))
+        return found, self._told(number, self.places[number])
+
+    def _add(self, number: int, place: Place) -> None:
+        self.places[number] = place
+        self._last = number
 
     def forget(self, written: Iterable[int]) -> None:
         """Something writes to these registers."""
@@ -182,8 +218,8 @@ class DataSizes:
     def _number(self, mask: int | None, before: int) -> int:
         """That of the next size, after so many of the same call."""
         if mask is None or before:
-            return len(self.places) + before
-        return self._of_masks.get(mask, len(self.places))
+            return self._last + 1 + before
+        return self._of_masks.get(mask, self._last + 1)
 
     def _size(self, number: int, mask: int | None) -> int:
         if self.refused and mask is None:
@@ -192,6 +228,11 @@ class DataSizes:
         if size is None:
             raise UnknownSize
         return size
+
+
+def is_answer(number: int) -> bool:
+    """Whether a size with this number is an answer."""
+    return number % _EACH == 0
 
 
 def is_put(func: Any) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import Refusal
 from bridge.programs.capture import Captured
-from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Sizes, UnknownSize
+from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Sizes, UnknownSize, is_answer
 
 # So many of PyTorch's calls are made without data to find what fits: that takes some ten seconds.
 MOST = 20_000
@@ -112,8 +112,8 @@ class _Search:
     def _better(self, guesses: dict[int, int], failed: Any) -> dict[int, int] | None:
         """These guesses and another one, with which the function makes more calls than in the run that failed; None if
         there is none."""
-        for number in reversed(range(len(failed.data_sizes.places))):
-            if number in guesses or not self._may_guess(number):
+        for number in reversed([*failed.data_sizes.places]):
+            if number in guesses or is_answer(number) or not self._may_guess(number):
                 continue
             for size in _candidates(failed, number, guesses.values()):
                 if self.left < 0:

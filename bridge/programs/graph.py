@@ -18,6 +18,7 @@ from mindspore.ops.functional import depend
 
 from bridge import _mindspore, aten
 from bridge.op import devices
+from bridge.op.table import Device
 from bridge.primitive import precision
 from bridge.primitive.graph_calls import Call, GraphTensor, Item, Part, Read, add_lines, graph_call, users_lines
 from bridge.primitive.kernel import one_at_a_time
@@ -26,7 +27,7 @@ from bridge.programs.attributes import Attributes
 from bridge.programs.calls import AsksForData, Refusal
 from bridge.programs.capture import Spec
 from bridge.programs.counts import CARRIER, NoSize
-from bridge.programs.data_sizes import UnknownSize
+from bridge.programs.data_sizes import Line, UnknownSize, is_answer
 from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.kernel import count_kernel, forward_kernel, program_call, program_result
 from bridge.programs.refusals import (
@@ -70,6 +71,7 @@ class _Wanted:
         unknown: the positions of inputs with sizes that only the run tells.
         numbers: those of the sizes that the last inputs carry (data_sizes.py).
         guessed: those of the sizes that have to fit (fits.py).
+        both_ways: the lines of which the answers to questions are known to be such sizes; None if none is.
         is_count: whether the program gives further such sizes.
     """
 
@@ -80,13 +82,24 @@ class _Wanted:
     unknown: tuple[int, ...]
     numbers: list[int]
     guessed: list[int]
+    both_ways: list[Line] | None
     is_count: bool = False
+
+    @property
+    def first_size(self) -> int:
+        """The position of the first input that carries such a size."""
+        return len(self.specs) - len(self.numbers)
 
     @property
     def sizes(self) -> dict[int, int]:
         """The sizes that data decides, by their numbers."""
-        first = len(self.specs) - len(self.numbers)
-        return {number: spec.shape[0] for number, spec in zip(self.numbers, self.specs[first:], strict=True)}
+        specs = self.specs[self.first_size :]
+        return {number: spec.shape[0] for number, spec in zip(self.numbers, specs, strict=True)}
+
+    @property
+    def answers(self) -> list[int]:
+        """The positions of inputs that carry answers."""
+        return [self.first_size + i for i, number in enumerate(self.numbers) if is_answer(number)]
 
 
 def _read(tensor: Any) -> Any:
@@ -168,25 +181,8 @@ class GraphProgram:
             refuse_racing_gradients(self.state.tensors)
         torch_device = devices.torch_name(device)
         writes_down = self._writing_down(arguments, device)
-        tensors: list[Any] = [*weights, *arguments.tensors]
-        numbers: list[int] = []  # of the sizes that data decides and a program has counted
-        guessed: list[int] = []
-        while True:
-            unknown = tuple(i for i, spec in enumerate(specs) if -1 in spec.shape)
-            wanted = _Wanted(arguments, specs, torch_device, writes_down, unknown, numbers, guessed)
-            try:
-                found = self._found(wanted)
-                break
-            except UnknownSize as asked:
-                counted = self._counted(wanted, asked)
-            if not counted.results:
-                guessed = [*guessed, *counted.tree]
-                continue
-            kernel = count_kernel(self.name, counted, device)
-            call = program_call(kernel, counted.forward, [_read(tensor) for tensor in tensors])
-            tensors += [_carrier(Item(call, i)) for i in range(counted.results)]
-            specs = [*specs, *[Spec(CARRIER, torch.bool)] * counted.results]
-            numbers = [*numbers, *counted.tree]
+        wanted = _Wanted(arguments, specs, torch_device, writes_down, (), [], [], None)
+        found, tensors = self._found_with_answers(wanted, [*weights, *arguments.tensors], device)
         kernel = forward_kernel(self.name, found, device, self.is_differentiable)
         # What it writes to has to be the Parameter itself.
         inputs = [tensor if i in found.written else _read(tensor) for i, tensor in enumerate(tensors)]
@@ -194,6 +190,42 @@ class GraphProgram:
         results = [program_result(call, found.forward, i) for i in range(found.results)]
         value = result_tree.expression(found.tree, results)
         return value if result_tree.has_tensors(found.tree) else Call(depend, [value, results[0]])
+
+    def _found_with_answers(self, wanted: _Wanted, tensors: list[Any], device: Device) -> tuple[plan.Plan, list[Any]]:
+        """See _found_with_sizes. Where the program asks for data, the answers count as sizes."""
+        with_answers = replace(wanted, both_ways=[])
+        asked: AsksForData | None = None
+        if not store.has(self._key(replace(with_answers, is_count=True))):
+            try:
+                return self._found_with_sizes(wanted, tensors, device)
+            except AsksForData as error:
+                asked = error
+        try:
+            return self._found_with_sizes(with_answers, tensors, device)
+        except Exception:
+            if asked is None:
+                raise
+            raise asked from None
+
+    def _found_with_sizes(self, wanted: _Wanted, tensors: list[Any], device: Device) -> tuple[plan.Plan, list[Any]]:
+        """The plan for inputs like these tensors and the carriers of sizes that data decides, and all of these."""
+        while True:
+            specs, numbers = wanted.specs, wanted.numbers
+            wanted = replace(wanted, unknown=tuple(i for i, spec in enumerate(specs) if -1 in spec.shape))
+            try:
+                return self._found(wanted), tensors
+            except UnknownSize as asked:
+                counted = self._counted(wanted, asked)
+            new, lines = counted.tree
+            wanted = replace(wanted, both_ways=lines and [(file, line) for file, line in lines])
+            if not counted.results:
+                wanted = replace(wanted, guessed=[*wanted.guessed, *new])
+                continue
+            kernel = count_kernel(self.name, counted, device)
+            call = program_call(kernel, counted.forward, [_read(tensor) for tensor in tensors])
+            tensors = [*tensors, *(_carrier(Item(call, i)) for i in range(counted.results))]
+            specs = [*specs, *[Spec(CARRIER, torch.bool)] * counted.results]
+            wanted = replace(wanted, specs=specs, numbers=[*numbers, *new])
 
     def _writing_down(self, arguments: Arguments, device: str) -> Callable[[], Written | None]:
         """What writes down the function and these arguments. On a GPU, MindSpore's launching thread captures programs
@@ -229,7 +261,7 @@ class GraphProgram:
                     )
                 return in_mode(lambda: self._plan(replace(wanted, specs=specs)))  # type: ignore[no-any-return]
 
-            return for_all_sizes(wanted.specs, plan_for, self._shapes)
+            return for_all_sizes(wanted.specs, plan_for, self._shapes, wanted.answers)
         found = self._plan(wanted)
         shapes = [spec.shape for spec in wanted.specs]
         self._shapes = [*(other for other in self._shapes[-1:] if other != shapes), shapes]
@@ -243,7 +275,8 @@ class GraphProgram:
         kind = torch.device(wanted.device).type
         with self.autocast():
             precision = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-        inputs = wanted.specs, precision, wanted.unknown, wanted.numbers, wanted.guessed, wanted.is_count
+        sizes = wanted.unknown, wanted.numbers, wanted.guessed, wanted.both_ways, wanted.is_count
+        inputs = wanted.specs, precision, *sizes
         return store.key(wanted.write_down(), self.state.tensors, inputs, wanted.device)
 
     def _captured_alike(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
@@ -331,8 +364,8 @@ class GraphProgram:
             with no_python_draws():
                 inputs = run, self.state.tensors, specs, device, store.place(), wanted.unknown
                 if wanted.is_count:
-                    return plan.make_count(*inputs, wanted.sizes, wanted.guessed)
-                found, origin = plan.make(*inputs, wanted.sizes, wanted.guessed)
+                    return plan.make_count(*inputs, wanted.sizes, wanted.guessed, wanted.both_ways)
+                found, origin = plan.make(*inputs, wanted.sizes, wanted.guessed, wanted.both_ways)
             if others := before.take_back_registered():
                 raise Refusal(replaces_registered(others[0]))
         except RuntimeError as error:

@@ -10,6 +10,7 @@ integer it is given one, until it is known that the run is not on that way: ther
 from __future__ import annotations
 
 import dis
+import itertools
 import linecache
 import math
 import pathlib
@@ -37,6 +38,8 @@ _INTEGER = 37
 _MOST = 1000
 
 
+# What an answer leads to whose both values lead to the end, where data says which.
+_BOTH_WAYS = "the program goes on"
 _NOT_FINITE = "a graph takes all numbers to be finite here, and PyNative mode takes others too"
 
 
@@ -44,8 +47,8 @@ _NOT_FINITE = "a graph takes all numbers to be finite here, and PyNative mode ta
 class Answer:
     """
     Args:
-        value: None if the question is refused.
-        error: what the other value leads to; empty if that is not known yet.
+        value: None if the question is refused, or data says which.
+        error: what the other value leads to; empty if that is not known yet, or the question is refused.
         after: the answers to the questions after it, where it has its other value.
         line: the program's that asks.
         of_finite: the value where numbers are finite; None if the question is another one.
@@ -57,11 +60,21 @@ class Answer:
     line: tuple[str, int] = "", 0
     of_finite: bool | None = None
 
+    @property
+    def is_of_data(self) -> bool:
+        return self.error == _BOTH_WAYS
+
 
 class Guards:
-    """The answers, over all runs that it takes to find them."""
+    """The answers, over all runs that it takes to find them.
 
-    def __init__(self) -> None:
+    Args:
+        both_ways: the lines of the program of which questions are not refused that lead to the end both ways: data says
+            which. None if none is.
+    """
+
+    def __init__(self, both_ways: set[tuple[str, int]] | None = None) -> None:
+        self._both_ways = both_ways
         self._answers: list[Answer] = []
         self._asked = self._numbers = 0
         self._gives_numbers = True
@@ -100,6 +113,8 @@ class Guards:
         if frame.f_code.co_name == is_causal:
             return Answer(False, advice)
         line = frame.f_code.co_filename, frame.f_lineno
+        if line in (self._both_ways or ()):
+            return Answer(None, _BOTH_WAYS, line=line)
         if line in self._mend and of_finite is not None:
             return Answer(of_finite, _NOT_FINITE, line=line, of_finite=of_finite)
         return Answer(True, line=line, of_finite=of_finite)
@@ -155,6 +170,9 @@ class Guards:
             del self._answers[unknown[-1] :]
             if last.value is False and last.of_finite is not None:
                 self._mended(last, after)
+            elif last.value is False and self._both_ways is not None:
+                self._both_ways.add(last.line)
+                self._answers = list(itertools.takewhile(lambda one: one.line != last.line, self._answers))
             else:
                 self._answers.append(replace(last, value=False if last.value else None, after=tuple(after)))
         return not unknown

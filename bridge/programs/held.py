@@ -60,7 +60,7 @@ class Held:
         with no_modes():
             if isinstance(place.dimension, int):
                 return found.shape[place.dimension]
-            return int(found) if place.dimension == "value" else int(found.count_nonzero())
+            return int(found.count_nonzero()) if place.dimension == "marked" else int(found)
 
     def refuse_changes(self) -> None:
         """Raise a Refusal if the program, which is at its end, has changed what it takes to be as it is."""

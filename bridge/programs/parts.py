@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
-from bridge.programs.calls import Call, draws
+from bridge.programs.calls import DEFAULT, Call, Register, draws
 from bridge.programs.capture import Captured
-from bridge.programs.listing import Listing, Output, live, taken
+from bridge.programs.listing import Listing, Output, live, new_register, taken
 from bridge.programs.memory import storage_of
 from bridge.programs.views import is_view, with_views
 
@@ -35,6 +36,30 @@ def parts(captured: Captured) -> tuple[list[Call], list[Call]]:
         return whole
     rest = with_views(captured.tape, first, rest)
     return (first, rest) if _may_run_later(captured, first, rest) else whole
+
+
+def with_copies(captured: Captured, rest: list[Call]) -> tuple[list[Call], list[Call]]:
+    """Calls that copy what the second part takes of the state, and the second part, with these copies.
+
+    Where forward runs in order, because it draws or writes, MindSpore lets what a graph writes to Parameters later come
+    before a part that only waits for forward: an optimizer's step, say.
+    """
+    tensors = captured.tape.tensors
+    state = {storage_of(tensors[number]) for number in captured.inputs[: captured.state]}
+    copies: dict[int, int] = {}
+    calls: list[Call] = []
+    for number in taken(Listing(captured.tape, [], rest, [])):
+        if storage_of(tensors[number]) in state:
+            with captured.tape.fake_mode:
+                copies[number] = new_register(captured.tape, torch.clone(tensors[number]))
+            calls.append(Call(torch.ops.aten.clone.default, [Register(number), DEFAULT], [copies[number]]))
+
+    def copied(value: Any) -> Any:
+        if isinstance(value, Register):
+            return type(value)(copies.get(value.number, value.number))
+        return [copied(item) for item in value] if isinstance(value, list) else value
+
+    return calls, [replace(call, arguments=[copied(value) for value in call.arguments]) for call in rest]
 
 
 def _live(captured: Captured, calls: list[Call], wanted: list[int]) -> list[Call]:

@@ -16,12 +16,13 @@ import torch
 from bridge.op import dtypes
 from bridge.programs.capture import Captured, Spec, capture
 from bridge.programs.counts import count
-from bridge.programs.data_sizes import Sizes
+from bridge.programs.data_sizes import Line, Sizes, is_answer
 from bridge.programs.fits import fitting
 from bridge.programs.kept_elsewhere import KeptElsewhere
 from bridge.programs.listing import Listing, is_once
 from bridge.programs.split import split
 from bridge.programs.text import text
+from bridge.programs.uniform import uniform
 
 # Shape and dtype of a tensor, as bridge.infer has them.
 Result = tuple[tuple[int, ...], str]
@@ -115,6 +116,7 @@ def make(
     shapes_of: Sequence[int],
     known: Mapping[int, int],
     guessed: Collection[int],
+    both_ways: Sequence[Line] | None,
 ) -> tuple[Plan, Origin]:
     """Capture a function (see `capture`) and write its programs into a folder. The caller fills in the tree.
 
@@ -122,17 +124,23 @@ def make(
         shapes_of: the positions of inputs that backward takes in any case.
         known: sizes that data decides, by their numbers.
         guessed: the numbers of further ones, which have to fit (fits.py).
+        both_ways: see Sizes.
     """
+    lines = None if both_ways is None else {*both_ways}
 
     def captured_with(sizes: Sizes) -> Captured:
         return capture(function, state, inputs, device, sizes)
 
     if guessed:
-        captured, _ = fitting(captured_with, lambda size: Sizes({**known, **dict.fromkeys(guessed, size)}), guessed)
+        captured, _ = fitting(
+            captured_with, lambda size: Sizes({**known, **dict.fromkeys(guessed, size)}, None, lines), guessed
+        )
     else:
-        captured = captured_with(Sizes(known))
+        captured = captured_with(Sizes(known, None, lines))
     origin = _origin(captured)
     pair = split(captured, shapes_of)
+    if any(map(is_answer, known)):
+        pair = uniform(captured, pair, inputs, device)
     plan = Plan(
         _write(pair.forward, folder),
         pair.results,
@@ -155,26 +163,31 @@ def make_count(
     shapes_of: Sequence[int],
     known: dict[int, int],
     guessed: Collection[int],
+    both_ways: Sequence[Line] | None,
 ) -> tuple[Plan, Origin]:
-    """The plan of the program that gives sizes that data decides (counts.py). Its tree has the numbers of the sizes. If
-    it has no results, these sizes have to fit.
+    """The plan of the program that gives sizes that data decides (counts.py). Its tree has the numbers of the sizes,
+    and the lines where an answer is one. If it has no results, these sizes have to fit.
 
     Args:
         shapes_of: the positions of inputs that it takes in any case.
         known: the sizes that it is told, by their numbers.
         guessed: the numbers of those of which it is known that they have to fit.
+        both_ways: see Sizes.
     """
     origins: dict[int, Origin] = {}
+    lines = None if both_ways is None else {*both_ways}
 
     def captured_with(sizes: Sizes) -> Captured:
         run = capture(function, state, inputs, device, sizes)
         origins[id(run)] = _origin(run)
         return run
 
-    found = count(captured_with, known, shapes_of, guessed)
+    needed = range(len(inputs)) if any(map(is_answer, known)) else shapes_of  # the same ones for all answers
+    found = count(captured_with, known, needed, guessed, lines)
     program = _write(found.listing, folder)
     program.groups = [[found.positions[i] for i in group] for group in program.groups]
-    plan = Plan(program, len(found.listing.outputs), found.numbers, [], [], [None] * len(found.run.inputs), [], "")
+    tree = [found.numbers, None if lines is None else sorted(lines)]
+    plan = Plan(program, len(found.listing.outputs), tree, [], [], [None] * len(found.run.inputs), [], "")
     return plan, origins[id(found.run)]
 
 

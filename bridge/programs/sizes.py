@@ -9,7 +9,7 @@ graph has fixed: which tensors there are, and of which ranks and dtypes.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,19 +37,22 @@ def is_family(program: ProgramFile) -> bool:
     return program.path.startswith(_FAMILY)
 
 
-def for_all_sizes(specs: Sequence[Spec], plan_for: PlanFor, known: Sequence[Sequence[Shape]]) -> Plan:
+def for_all_sizes(
+    specs: Sequence[Spec], plan_for: PlanFor, known: Sequence[Sequence[Shape]], answers: Collection[int]
+) -> Plan:
     """A plan whose programs are families.
 
     Args:
         specs: those of the inputs, with -1 for an unknown size.
         plan_for: makes the plan for inputs of known sizes.
         known: the shapes of all inputs in calls before, whose sizes were known.
+        answers: the positions of inputs whose unknown size is 0 or 1, as the answer to a question.
 
     Raises:
         Refusal: which tensors there are, or their ranks, follows from an unknown size.
         Exception: what the function raises at all sizes that were tried.
     """
-    family = _Family(list(specs), plan_for, known)
+    family = _Family(list(specs), plan_for, known, answers)
     _families.append(family)
     return family.plan
 
@@ -61,9 +64,12 @@ class _Family:
         plan: what all of them have in common, with -1 for what is unknown.
     """
 
-    def __init__(self, specs: list[Spec], plan_for: PlanFor, known: Sequence[Sequence[Shape]]) -> None:
+    def __init__(
+        self, specs: list[Spec], plan_for: PlanFor, known: Sequence[Sequence[Shape]], answers: Collection[int]
+    ) -> None:
         self._specs = specs
         self._plan_for = plan_for
+        self._answers = answers
         self._unknown = [i for i, spec in enumerate(specs) if -1 in spec.shape]
         self._plans: dict[tuple[Shape, ...], Plan] = {}
         self.plan = self._tried(known)
@@ -84,17 +90,25 @@ class _Family:
     def _of_both(self, first: Plan, second: Plan) -> Plan:
         number = len(_families)
         forward = _common(first.forward, second.forward, f"{_FAMILY}{number} forward")
+        if self._answers:  # see uniform.py
+            forward.results[-1] = ((-1,), forward.results[-1][1])
         programs = zip(first.backward, second.backward, strict=False)
         backward = [_common(one, other, f"{_FAMILY}{number} backward") for one, other in programs]
-        found = replace(first, forward=forward, backward=backward)
+        written = sorted({*first.written, *second.written})
+        found = replace(first, forward=forward, backward=backward, written=written)
         _check(found, second)
         return found
 
     def _guesses(self, known: Sequence[Sequence[Shape]]) -> Iterator[Sequence[Sequence[Shape]]]:
         """Pairs of shapes for the inputs of unknown sizes."""
         unknown = [self._specs[i].shape for i in self._unknown]
-        for sizes in (_FAR_APART, *STAND_INS_OF_SIZES):
-            yield [[filled(shape, size) for shape in unknown] for size in sizes]
+
+        def guess(size: int, answer: int) -> list[Shape]:
+            fill = [answer if i in self._answers else size for i in self._unknown]
+            return [filled(shape, one) for shape, one in zip(unknown, fill, strict=True)]
+
+        for first, second in (_FAR_APART, *STAND_INS_OF_SIZES):
+            yield [guess(first, 0), guess(second, 1)]
         # MindSpore also takes sizes for unknown that cannot change, as those that a weight's fit.
         before = [[shapes[i] for i in self._unknown] for shapes in known if len(shapes) == len(self._specs)]
         fitting = [shapes for shapes in before if all(map(_is_of, shapes, unknown))]
@@ -129,9 +143,9 @@ _families: list[_Family] = []
 
 def _check(own: Plan, plan: Plan) -> None:
     """Refuse a plan that does not fit into the graph."""
-    fits = (own.results, own.tree, own.sources, own.gradients, own.written) == (
-        plan.results, plan.tree, plan.sources, plan.gradients, plan.written
-    ) and len(own.backward) == len(plan.backward)  # fmt: skip
+    fits = (own.results, own.tree, own.sources, own.gradients) == (
+        plan.results, plan.tree, plan.sources, plan.gradients
+    ) and len(own.backward) == len(plan.backward) and {*plan.written} <= {*own.written}  # fmt: skip
     if not fits or not all(map(_fits, [own.forward, *own.backward], [plan.forward, *plan.backward])):
         raise Refusal(
             "which tensors pass through the program, or their ranks, follows from a size that is unknown or that data "
@@ -166,7 +180,8 @@ def _fits(family: ProgramFile, program: ProgramFile) -> bool:
         )  # fmt: skip
 
     return (
-        family.groups == program.groups
+        family.changes >= program.changes
+        and family.groups == program.groups
         and family.dtypes == program.dtypes
         and len(family.results) == len(program.results)
         and all(map(same, zip(family.results, program.results, strict=True)))

@@ -12,7 +12,7 @@ from bridge.programs.calls import Call, Refusal, Register
 from bridge.programs.capture import Captured
 from bridge.programs.listing import Listing, Output, constants, is_once, live, new_register, taken, used
 from bridge.programs.memory import storage_of
-from bridge.programs.parts import parts
+from bridge.programs.parts import parts, with_copies
 from bridge.programs.passing import Passing, Source, memory_like, of_part
 from bridge.programs.segments import segments
 from bridge.programs.views import lay_out_constants, pass_unmarked
@@ -127,6 +127,9 @@ def _backward(
     """The gradient's programs, what they take, and which of their outputs is which gradient. Appends what they need to
     forward's outputs."""
     needed, rest = parts(captured) if is_of_one_size else (captured.backward, [])
+    if rest and is_once(forward):
+        copies, rest = with_copies(captured, rest)
+        needed = [*copies, *needed]
     calls = [*(segments(captured, needed) if is_of_one_size else [needed]), *([rest] if rest else [])]
     made = _part_of(calls)
     gradients: list[tuple[int, int] | None] = []

@@ -414,6 +414,8 @@ class Tape(TorchDispatchMode):
                 answer = self.guards.settle(held, TAKEN)
             if answer.value is not None:
                 return self._checked(answer, asked)
+            if answer.is_of_data and (found := self._data_answer(asked)) is not None:
+                return found
         if known is None:
             if func is torch.ops.aten._local_scalar_dense.default and self._is_size(args[0]):
                 return self._data_size(operands[0])
@@ -451,21 +453,33 @@ class Tape(TorchDispatchMode):
         self._check(told)
         return found
 
+    def _data_answer(self, register: int) -> bool | None:
+        """The bool in a tensor, which data decides; None if the program asks too often."""
+        try:
+            answer = self.data_sizes.answer(register, len(self.calls), self.line())
+        except UnknownSize:
+            raise UnknownSize(_UNKNOWN_VALUE) from None
+        if answer is None:
+            return None
+        found, told = answer
+        self.answered.note(register, found)
+        self._check(told)
+        return found
+
     def size(self, register: int, dimension: int | str) -> tuple[list[Call], int]:
-        """The calls that give a tensor's size, or with "value" the integer in it, and the register of what they give: a
-        row of one number."""
+        """The calls that give a tensor's size, or with "value" or "answer" what is in it, and the register of what they
+        give: a row of one number."""
         aten = torch.ops.aten
         tensor = self.tensors[register]
         with self.fake_mode:
-            if dimension == "value":
+            if not isinstance(dimension, int):
                 given = self.add(torch.empty((), dtype=torch.int64, device=tensor.device))
             else:
                 given = self.add(torch.empty(tensor.dim(), dtype=torch.int64, device="cpu"))
             number = self.add(torch.empty(1, dtype=torch.int64, device=self.tensors[given].device))
-        if dimension == "value":
+        if not isinstance(dimension, int):
             first = Call(aten._to_copy.default, [Register(register), torch.int64, *[DEFAULT] * 5], [given])
             return [first, Call(aten.view.default, [Register(given), [1]], [number])], number
-        assert isinstance(dimension, int)
         first = Call(aten._shape_as_tensor.default, [Register(register)], [given])
         return [first, Call(aten.slice.Tensor, [Register(given), 0, dimension, dimension + 1, 1], [number])], number
 

@@ -1,0 +1,122 @@
+"""Programs of one form, whichever answers data gives to a program's questions (data_sizes.py).
+
+Each answer leads to other calls, with other tensors that pass from forward to backward, while a graph has the same
+tensors for all. So forward gives one row of bytes with all that backward needs. Backward takes that row, all inputs, all
+results and their gradients. It gives a gradient to each input that may have one: zeros, where an answer has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from bridge.programs.calls import DEFAULT, Call, Refusal, Register
+from bridge.programs.capture import Captured, Spec
+from bridge.programs.listing import Listing, Output, constants, live, new_register
+from bridge.programs.passing import Source
+from bridge.programs.split import Pair
+
+_ATEN = torch.ops.aten
+# Each tensor in the row begins at a multiple of so many bytes, for its dtype.
+_ALIGNED = 16
+
+
+def uniform(captured: Captured, pair: Pair, inputs: Sequence[Spec], device: str) -> Pair:
+    """These programs in that form.
+
+    Args:
+        captured: the run that they are of.
+        inputs: the specs of its inputs.
+        device: PyTorch's name of where they are.
+    """
+    tape, forward = captured.tape, pair.forward
+    backward, sources = (pair.backward[0], pair.sources[0]) if pair.backward else (Listing(tape, [], [], []), [])
+    given = dict(zip(sources, backward.inputs, strict=True))
+
+    def empty(shape: Sequence[int], dtype: torch.dtype) -> int:
+        with tape.fake_mode:
+            return new_register(tape, torch.empty(shape, dtype=dtype, device=device))
+
+    saved = forward.outputs[pair.results :]
+    row, ends = _packed(forward, saved, empty)
+    taken = empty(tape.tensors[row].shape, torch.uint8)
+    unpacking: list[Call] = []
+    for i, (output, (begin, end)) in enumerate(zip(saved, ends, strict=True)):
+        register = given.get(Source("output", pair.results + i))
+        if register is not None:
+            part, own = empty([end - begin], torch.uint8), empty([end - begin], torch.uint8)
+            unpacking += [
+                Call(_ATEN.slice.Tensor, [Register(taken), 0, begin, end, 1], [part]),
+                Call(_ATEN.clone.default, [Register(part), DEFAULT], [own]),  # views begin where memory begins
+                Call(_ATEN.view.dtype, [Register(own), output.spec.dtype], [register]),
+            ]
+
+    results = forward.outputs[: pair.results]
+    all_sources = [Source("input", i) for i in range(len(inputs))]
+    all_sources += [Source("output", i) for i in range(len(results))]
+    registers = [given.get(source, number) for source, number in zip(all_sources, captured.inputs, strict=False)]
+    for i, output in enumerate(results):
+        registers.append(given.get(Source("output", i), empty(output.shape, output.spec.dtype)))
+    all_sources.append(Source("output", len(results)))
+    registers.append(taken)
+    for i, output in enumerate(results):
+        if output.spec.dtype.is_floating_point or output.spec.dtype.is_complex:
+            all_sources.append(Source("cotangent", i))
+            registers.append(given.get(all_sources[-1], empty(output.shape, output.spec.dtype)))
+
+    calls = [*unpacking, *backward.calls]
+    gradients: list[tuple[int, int] | None] = []
+    outputs: list[Output] = []
+    for i, (spec, found) in enumerate(zip(inputs, pair.gradients, strict=True)):
+        gradients.append((0, len(outputs)) if spec.requires_grad else None)
+        if spec.requires_grad:
+            if found is None:
+                zeros = empty(spec.shape, spec.dtype)
+                calls.append(Call(_ATEN.zeros_like.default, [Register(registers[i]), *[DEFAULT] * 5], [zeros]))
+            outputs.append(Output([zeros], spec) if found is None else backward.outputs[found[1]])
+    backward = Listing(tape, registers, calls, outputs)
+    backward.calls = live(backward)
+    backward.constants = constants(backward)
+    forward.outputs = [*results, Output([row], Spec(tuple(tape.tensors[row].shape), torch.uint8))]
+    return Pair(forward, pair.results, [backward], [all_sources], gradients, pair.written)
+
+
+def _packed(
+    forward: Listing, saved: Sequence[Output], empty: Callable[[Sequence[int], torch.dtype], int]
+) -> tuple[int, list[tuple[int, int]]]:
+    """Have forward lay memory out in a row of bytes. Gives its register, and where each part begins and ends.
+
+    Args:
+        saved: the memory.
+        empty: makes a register that no call has made.
+    """
+    tensors = forward.tape.tensors
+    parts: list[Register] = []
+    ends: list[tuple[int, int]] = []
+    begin = 0
+
+    def call(op: Any, arguments: list[Any], shape: list[int], dtype: torch.dtype = torch.uint8) -> Register:
+        result = empty(shape, dtype)
+        forward.calls.append(Call(op, arguments, [result]))
+        return Register(result)
+
+    for output in saved:
+        number, (count,), dtype = output.registers[0], output.spec.shape, output.spec.dtype
+        size = count * dtype.itemsize
+        if tensors[number].device != tensors[forward.inputs[0]].device:
+            raise Refusal("what data decides has the gradient take a tensor on the host: PyNative mode takes it")
+        memory = call(_ATEN.as_strided.default, [Register(number), [count], [1], 0], [count], dtype)
+        parts.append(call(_ATEN.view.dtype, [memory, torch.uint8], [size]))
+        ends.append((begin, begin + size))
+        begin += size
+        if (more := -size % _ALIGNED) > 0:
+            parts.append(call(_ATEN.new_zeros.default, [memory, [more], torch.uint8, *[DEFAULT] * 3], [more]))
+            begin += more
+    if not parts:
+        begin = _ALIGNED
+        parts.append(
+            call(_ATEN.new_zeros.default, [Register(forward.inputs[0]), [begin], torch.uint8, *[DEFAULT] * 3], [begin])
+        )
+    return call(_ATEN.cat.default, [parts, 0], [begin]).number, ends
