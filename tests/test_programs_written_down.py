@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import os
 import pathlib
 import subprocess
 import sys
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import mindspore as ms
@@ -38,7 +39,11 @@ def change(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(settings, "S", settings.S | {"c"})
     for holder in (settings.namespace, settings.Options, networks.counted, networks.Base):
         patch.setattr(holder, "k", 3.0)
-    patch.setattr(settings.setting, "v", 3.0)
+    for holder in (settings.setting, settings.tool, settings.slotted):
+        patch.setattr(holder, "v", 3.0)
+    patch.setattr(settings, "activation", torch.sin)
+    patch.setattr(settings, "power", functools.partial(torch.pow, exponent=3.0))
+    patch.setattr(settings, "mode", settings.Mode.OTHER)
     patch.setattr(networks, "ARRAY", np.array([3.0], np.float32))
     patch.setenv(ENVIRONMENT, "3")
     networks.cached.cache_clear()
@@ -58,6 +63,44 @@ def test_what_code_finds_is_written_down(patch: pytest.MonkeyPatch, forward: Any
     change(patch)
     assert network(x) != result
     assert digest(networks.Network(forward)) != first
+
+
+def patched(k: float) -> networks.Network:
+    """A network whose forward is another function, as programs do that change others' networks."""
+    network = networks.Network(lambda module, x: x)
+    network.forward = MethodType(lambda module, x: x * k, network)  # type: ignore[method-assign]
+    return network
+
+
+def tagged(k: float) -> networks.Network:
+    """A network whose parameter has an attribute."""
+    network = networks.Network(lambda module, x: module.scale * x * module.scale.k)
+    network.scale = torch.nn.Parameter(torch.ones(1))
+    network.scale.k = k  # type: ignore[attr-defined]
+    return network
+
+
+def partial(k: float) -> networks.Network:
+    class Partial(networks.Network):
+        def scaled_by(self, x: Any, k: float) -> Any:
+            return x * k
+
+        forward = functools.partialmethod(scaled_by, k=k)  # type: ignore[assignment]
+
+    return Partial(lambda module, x: x)
+
+
+@pytest.mark.parametrize("make", [patched, tagged, partial])
+def test_networks_that_differ_in_what_is_put_there(make: Any) -> None:
+    x = ms.Tensor(np.ones(1, np.float32))
+    assert [ms.jit(bridge.cell(make(k)))(x).asnumpy().item() for k in (2.0, 3.0, 2.0)] == [2, 3, 2]
+    assert digest(make(2.0)) == digest(make(2.0)) != digest(make(3.0))
+
+
+def test_what_cannot_be_followed_is_not_kept() -> None:
+    variable: contextvars.ContextVar[float] = contextvars.ContextVar("scale", default=2.0)
+    assert write_down(networks.Network(lambda module, x: x * variable.get()), []) is None
+    assert write_down(networks.Network(lambda module, x: x * globals()["np"].pi), []) is None
 
 
 def test_what_is_read_from_files_is_not() -> None:

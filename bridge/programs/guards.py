@@ -153,6 +153,7 @@ class Guards:
         words = re.sub(r"\bnan\b", "?", str(error)) if self._gave_numbers else str(error)
         words = re.sub(rf"\b{_INTEGER}\b", "?", words) if self._gave_integers else words
         self._answers += [replace(last, value=not last.value, error=f"{type(error).__name__}: {words}"), *last.after]
+        self._gave_numbers = self._gave_integers = False
         if last.value is False:  # True is known to lead to the end
             self.succeeded()
         return True

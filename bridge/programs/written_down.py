@@ -1,8 +1,16 @@
-"""A function and its arguments as bytes that tell them from others: its code, and everything that it can see."""
+"""A function and its arguments as bytes that tell them from others: its code, and everything that it can see.
+
+What the user's code finds by name is followed into the user's modules, classes and objects, with all that their own
+code finds. Functions and classes of packages stand for themselves: their source files tell them apart (store.py). What
+cannot be followed or written, as a lock or what `globals()` finds, is an error here, and no program is kept then.
+"""
 
 from __future__ import annotations
 
 import argparse
+import builtins
+import copyreg
+import enum
 import functools
 import hashlib
 import io
@@ -13,7 +21,18 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType, FunctionType, ModuleType, SimpleNamespace
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import mindspore as ms
@@ -39,18 +58,26 @@ class TellsItself:
         raise NotImplementedError
 
 
-# What the user's code finds in modules, classes and objects by name is written down if it is of these types, or the
-# user's function or class; source files stand for the others.
-_WRITTEN = (
-    type(None), bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, np.ndarray, np.generic,
-    torch.Tensor, torch.dtype, torch.device, torch.nn.Module, ms.Tensor, ms.nn.Cell, TellsItself,
+# Objects of a user's class that derives from these are written whole; of others, what code finds in them.
+_WHOLE = (
+    int, float, complex, str, bytes, tuple, list, dict, set, frozenset, np.ndarray, np.generic, torch.Tensor,
+    torch.nn.Module, ms.Tensor, ms.nn.Cell, TellsItself, enum.Enum, type, BaseException,
 )  # fmt: skip
+# Names stand for them, and for what they are bound to.
+_IN_C = (
+    BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType,
+)  # fmt: skip
+_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)
 # Of a class of a package, and of a set.
 _PLAIN = (type(None), bool, int, float, str)
 # What transformers' generation config had as its hash: another number in each process.
 _HASH = "_original_object_hash"
 _READS_FILES = {"open", "read_text", "read_bytes"}
 _READS_ENVIRONMENT = {"environ", "getenv"}
+# Code with these names may find any attribute of an object.
+_FINDS_ANY = {"getattr", "vars", "__dict__", "__getattribute__", "attrgetter", "dir"}
+_FINDS_ANYTHING = "globals"
+_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 @dataclass
@@ -102,25 +129,46 @@ class _Pickler(pickle.Pickler):
             return repr(sorted(map(repr, value)))
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:
             return repr((value.shape, str(value.dtype), hashlib.sha256(value.tobytes()).hexdigest()))
-        if not isinstance(value, torch.Tensor):
-            return None
-        self.tensors.add(id(value))
-        spec = (type(value).__name__, tuple(value.shape), str(value.dtype), value.requires_grad, str(value.device))
-        if id(value) in self._state:
-            return repr((spec, self._state[id(value)]))
-        layout = value.stride(), value.is_conj(), value.is_neg()
-        return repr((spec, layout, digest_of(value)))
+        if isinstance(value, torch.Tensor) and type(value) in _TENSORS and not vars(value):
+            return self._described(value)
+        return None
+
+    def _described(self, tensor: torch.Tensor) -> str:
+        self.tensors.add(id(tensor))
+        spec = (type(tensor).__name__, tuple(tensor.shape), str(tensor.dtype), tensor.requires_grad, str(tensor.device))
+        if id(tensor) in self._state:
+            return repr((spec, self._state[id(tensor)]))
+        layout = tensor.stride(), tensor.is_conj(), tensor.is_neg()
+        return repr((spec, layout, digest_of(tensor)))
 
     def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return _Stand, (self._described(value),), (type(value), vars(value))
         if isinstance(value, FunctionType) and not _is_importable(value):
             # As an object's state, because a function may see itself.
             return _Stand, (value.__module__, value.__qualname__), _parts(value)
+        if isinstance(value, MethodType):
+            return _Stand, (), (value.__func__, value.__self__)
+        if isinstance(value, _IN_C):
+            bound = getattr(value, "__self__", None)
+            named = None if isinstance(bound, (type, ModuleType)) else bound
+            return _Stand, (_name_of(value),), (named,)
+        if isinstance(value, _OPERATORS):
+            return _Stand, (str(value),)
+        if isinstance(value, torch.jit.ScriptFunction):
+            return _Stand, (str(value.inlined_graph),)
+        if isinstance(value, torch.library.CustomOpDef):
+            return _Stand, (value._qualname,), (value._init_fn,)
         if isinstance(value, type) and (members := _members(value)):
             return _Stand, (value.__module__, value.__qualname__), members
         if _HASH in (own := getattr(value, "__dict__", ())):
             return _Stand, (type(value),), {name: own[name] for name in own if name != _HASH}
         if isinstance(value, TellsItself):
             return _Stand, (type(value),), {"of": value.told_apart_by()}
+        if isinstance(value, torch.nn.Module) and _is_users_function(getattr(type(value), "__getstate__", None)):
+            return _Stand, (type(value),), vars(value)  # all of it, also what that leaves out
+        if _is_object(value):
+            return _Stand, (type(value),), _attributes(value)
         if isinstance(value, ms.nn.Cell):
             return _Stand, (type(value),), _parts_of_cell(value)
         if isinstance(value, ms.Parameter):
@@ -147,13 +195,15 @@ def _parts(function: FunctionType) -> dict[str, Any]:
     code, own = function.__code__, function.__globals__
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     names = set(_names(code))
-    if not names.isdisjoint(_READS_FILES - own.keys()):
-        raise pickle.PicklingError(f"{function.__qualname__} reads files")
+    if not names.isdisjoint(_READS_FILES - own.keys()) or _FINDS_ANYTHING in names:
+        raise pickle.PicklingError(f"{function.__qualname__} reads what its names do not tell")
     environment = []
     if not names.isdisjoint(_READS_ENVIRONMENT):
         environment = [os.environ.get(text) for text in _texts(code)]
     imported = {name: sys.modules[name] for name in names - own.keys() if name in sys.modules}
-    seen = _seen({**imported, **own}, names, set())
+    put = {name: value for name, value in vars(builtins).items() if isinstance(value, _PLAIN) and not _is_special(name)}
+    methods = {name: value for name, value in vars(torch.Tensor).items() if _is_users_function(value)}
+    seen = _seen({**put, **methods, **imported, **own}, names, set())
     attributes = {name: value for name, value in vars(function).items() if not _is_special(name)}
     parts = (function.__defaults__, function.__kwdefaults__, cells, seen, attributes, environment)
     return {"code": _described(code), "parts": parts}
@@ -165,30 +215,62 @@ def _seen(values: Mapping[str, Any], names: set[str], inside: set[int]) -> list[
     Args:
         inside: the ids of the modules and objects around.
     """
-    found = []
+    found: list[tuple[str, Any]] = []
     for name in sorted(names & values.keys()):
         value = _function_of(values[name])
-        if _is_written(value):
-            found.append((name, value))
-        elif _is_namespace(value) and id(value) not in inside:
-            around = {*inside, id(value)}
-            of_class = () if isinstance(value, ModuleType) else (type(value),)
-            found.append((name, (*of_class, *_seen(vars(value), names, around))))
+        around = {*inside, id(value)}
+        if isinstance(value, ModuleType):
+            if id(value) not in inside:
+                found.append((name, _of_module(value, names, around)))
+        elif _is_object(value):
+            if id(value) not in inside:
+                found.append((name, _of_object(value, names, around)))
+        else:
+            found.append((name, _name_of(value) if _is_of_packages_code(value) else value))
     return found
 
 
-def _is_written(value: Any) -> bool:
+def _of_module(module: ModuleType, names: set[str], inside: set[int]) -> Any:
+    """What names find in a module. In a package's they find functions that the user has put there."""
+    if not _is_of_package(module.__name__):
+        return _seen(vars(module), names, inside)
+    values = {name: vars(module)[name] for name in names & vars(module).keys()}
+    return _seen({n: v for n, v in values.items() if isinstance(v, ModuleType) or _is_users_function(v)}, names, inside)
+
+
+def _of_object(value: Any, names: set[str], inside: set[int]) -> Any:
+    """The class of an object, and what these names and those of its methods find in it."""
+    methods = (_function_of(member) for kind in type(value).__mro__ for member in vars(kind).values())
+    names = names.union(*(_names(method.__code__) for method in methods if _is_users_function(method)))
+    own = _attributes(value)
+    return type(value), _seen(own, names if names.isdisjoint(_FINDS_ANY) else {*own}, inside)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    slots: list[str] = copyreg._slotnames(type(value))  # type: ignore[attr-defined]
+    return {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
+
+
+def _is_users_function(value: Any) -> bool:
+    return isinstance(value, FunctionType) and not value.__code__.co_filename.startswith(_PACKAGES)
+
+
+def _is_of_packages_code(value: Any) -> bool:
+    """Whether it is a function or class of a package."""
     if isinstance(value, FunctionType):
-        return not value.__code__.co_filename.startswith(_PACKAGES)
-    return isinstance(value, _WRITTEN) or (isinstance(value, type) and not _is_of_package(value.__module__))
+        return not _is_users_function(value)
+    return isinstance(value, type) and _is_of_package(value.__module__)
 
 
-def _is_namespace(value: Any) -> bool:
-    """Whether it is a module of the user's, or an object of a class of the user's."""
-    if isinstance(value, ModuleType):
-        return not _is_of_package(value.__name__)
-    own = isinstance(value, (SimpleNamespace, argparse.Namespace)) or not _is_of_package(type(value).__module__)
-    return own and hasattr(value, "__dict__")
+def _name_of(value: Any) -> tuple[str, ...]:
+    return type(value).__name__, str(getattr(value, "__module__", "")), getattr(value, "__qualname__", repr(value))
+
+
+def _is_object(value: Any) -> bool:
+    """Whether it is an object of a class of the user's, and nothing that is written whole."""
+    if isinstance(value, (SimpleNamespace, argparse.Namespace)):
+        return True
+    return not isinstance(value, _WHOLE) and not _is_of_package(type(value).__module__)
 
 
 def _is_of_package(module: str) -> bool:
@@ -201,12 +283,18 @@ def _is_of_package(module: str) -> bool:
 def _members(kind: type) -> dict[str, Any]:
     """The user's functions in a class and the classes that it derives from, and values of their attributes."""
     found: dict[str, Any] = {}
+    if issubclass(kind, enum.Enum):
+        found["members"] = [(member.name, member.value) for member in kind]
+    if not _is_of_package(type(kind).__module__):
+        found["metaclass"] = type(kind)
     for base in reversed(kind.__mro__):
         is_own = not _is_of_package(base.__module__)
         members = {name: _function_of(member) for name, member in vars(base).items()}
         functions = {name: value for name, value in members.items() if isinstance(value, FunctionType)}
         values = {name: value for name, value in members.items() if name not in functions and not _is_special(name)}
-        found.update({f"{base.__qualname__}.{name}": f for name, f in functions.items() if _is_written(f)})
+        if issubclass(base, enum.Enum):
+            values = {name: value for name, value in values.items() if not isinstance(value, enum.Enum)}
+        found.update({f"{base.__qualname__}.{name}": f for name, f in functions.items() if _is_users_function(f)})
         if is_own:
             names = {name for function in functions.values() for name in _names(function.__code__)}
             seen = _seen(values, {*values, *names}, set())
@@ -218,11 +306,17 @@ def _members(kind: type) -> dict[str, Any]:
 
 
 def _is_special(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
+    """Whether Python has the name for itself, in all classes or those of a metaclass of its own."""
+    return (name.startswith("__") and name.endswith("__")) or name == "_abc_impl"
 
 
 def _function_of(member: Any) -> Any:
-    """The function that a property, a static method, a class method or a cached function has."""
+    """The function that a property, a static method, a class method or a cached function has, or that a package's
+    decorator has wrapped; what a partial method has."""
+    if isinstance(member, functools.partialmethod):
+        return member.func, member.args, member.keywords
+    if isinstance(member, FunctionType) and not _is_users_function(member) and hasattr(member, "__wrapped__"):
+        return _name_of(member), member.__wrapped__, [cell.cell_contents for cell in member.__closure__ or ()]
     if isinstance(member, property):
         return member.fget
     if isinstance(member, functools.cached_property):

@@ -90,6 +90,13 @@ FORWARDS: dict[str, Callable[[Any, Any], Any]] = {
     "another class": lambda module, x: x * Options.k,
     "an object": lambda module, x: x * setting.v,
     "a property of an object": lambda module, x: x * setting.half,
+    "what a method of an object finds": lambda module, x: settings.tool.scaled(x),
+    "what an object that is called finds": lambda module, x: settings.tool(x),
+    "an item of an object": lambda module, x: x * settings.tool["v"],
+    "an object with slots": lambda module, x: x * settings.slotted.v,
+    "a function of PyTorch's": lambda module, x: settings.activation(x + 1),
+    "a partial function": lambda module, x: settings.power(x + 1),
+    "an enumeration": lambda module, x: x * (2 if settings.mode is settings.Mode.ONE else 3),
     "an array": lambda module, x: x * torch.from_numpy(ARRAY),
     "the environment": lambda module, x: x * float(os.environ["SCALE_OF_THIS_TEST"]),
 }
