@@ -286,7 +286,9 @@ class Halving(nn.learning_rate_schedule.LearningRateSchedule):
 
 
 @pytest.mark.parametrize("jit", [False, True])
-@pytest.mark.parametrize("schedule", [Halving, lambda: [0.5**i for i in range(STEPS)]])
+@pytest.mark.parametrize(
+    "schedule", [Halving, lambda: [0.5**i for i in range(STEPS)], lambda: (0.5**i for i in range(STEPS))]
+)
 def test_schedules_of_mindspores(schedule: Callable[[], Any], jit: bool) -> None:
     pair = Compared("SGD", jit=jit, lr=0.5)
     pair.own = optim.SGD(halves(pair.net.trainable_params(), lr=0.25), lr=schedule())
@@ -423,6 +425,101 @@ def test_the_rate_of_the_next_step() -> None:
     assert one.get_lr() == 2.0
     two = optim.SGD([{"params": [layer.weight]}, {"params": [layer.bias], "lr": 0.125}], 0.5)
     assert [rate.item() for rate in two.get_lr()] == [0.5, 0.125]
+
+
+def zeros(*names: str) -> list[ms.Parameter]:
+    return [ms.Parameter(ms.Tensor([0.0]), name=name) for name in names]
+
+
+RATES = [0.125, 0.25, 0.5]
+GROUPS: dict[str, Callable[[Any], Any]] = {
+    "one": lambda sgd: sgd(zeros("a", "b"), 0.5),
+    "of one rate": lambda sgd: sgd([{"params": zeros("a", "b")}, {"params": zeros("c")}], 0.5),
+    "one with a rate": lambda sgd: sgd([{"params": zeros("a", "b")}, {"params": zeros("c"), "lr": 0.25}], 0.5),
+    "all with rates": lambda sgd: sgd([{"params": zeros(name), "lr": 0.25} for name in "abc"], 0.5),
+    "scheduled": lambda sgd: sgd(zeros("a", "b"), iter(RATES)),
+    "one not scheduled": lambda sgd: sgd([{"params": zeros("a", "b")}, {"params": zeros("c"), "lr": 0.25}], RATES),
+    "first scheduled": lambda sgd: sgd([{"params": zeros("a"), "lr": RATES}, {"params": zeros("b", "c")}], 0.5),
+    "last scheduled": lambda sgd: sgd([{"params": zeros("a")}, {"params": zeros("b", "c"), "lr": RATES}], 0.5),
+}
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("groups", GROUPS)
+def test_rates_are_got_and_set_as_mindspores(groups: str, jit: bool) -> None:
+    def run(sgd: Any) -> list[Any]:
+        optimizer = GROUPS[groups](sgd)
+        gradients = tuple(ms.ops.ones_like(parameter) for parameter in optimizer.parameters)
+
+        def rates_and_step(gradients):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            rates = optimizer.get_lr()
+            if not optimizer.dynamic_lr:
+                rate = rates[-1] if isinstance(rates, tuple) else rates
+                ms.ops.assign(rate, rate * 2)
+            optimizer(gradients)
+            return optimizer.get_lr()
+
+        step = ms.jit(rates_and_step) if jit else rates_and_step
+        found = []
+        for _ in range(2):
+            rates = step(gradients)
+            found.append([rate.asnumpy().tolist() for rate in (rates if isinstance(rates, tuple) else (rates,))])
+            found.append([parameter.asnumpy().tolist() for parameter in optimizer.parameters])
+        if not optimizer.dynamic_lr:
+            rates = optimizer.get_lr()
+            assert all(isinstance(rate, ms.Parameter) for rate in (rates if isinstance(rates, tuple) else (rates,)))
+        return found
+
+    assert run(optim.SGD) == run(nn.SGD)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_a_rate_that_is_set_for_one_group(jit: bool) -> None:
+    def groups(parameters: Any) -> Any:
+        return halves(parameters, lr=0.25)
+
+    pair = Compared("AdamW", groups=groups, jit=jit, lr=0.5)
+    for rate in (0.25, 0.25, 0.25, 0.25, 0.125, 0.125, 0.0625):  # the first ones are what C++ repeats
+        if rate != pair.torch.param_groups[1]["lr"]:
+            ms.ops.assign(pair.own.get_lr()[-1], ms.Tensor(rate, ms.float32))
+            pair.torch.param_groups[1]["lr"] = rate
+        pair.step()
+        pair.check()
+    assert pair.own.param_groups[0]["lr"] == 0.5
+
+
+def test_a_graph_gets_the_rates_of_pytorchs_schedules() -> None:
+    optimizer = optim.SGD(zeros("a"), 0.5)
+    schedule = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    @ms.jit
+    def step(gradients):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        rate = optimizer.get_lr() * 1
+        optimizer(gradients)
+        return rate
+
+    found = []
+    for _ in range(4):
+        found.append(step((ms.Tensor([1.0]),)).item())
+        schedule.step()
+    assert found == [0.5, 0.25, 0.125, 0.0625]
+    assert optimizer.parameters[0].asnumpy() == -sum(found)
+
+
+def test_rates_of_groups_that_pytorch_has_set_apart() -> None:
+    optimizer = optim.SGD([{"params": zeros("a", "b")}, {"params": zeros("c")}], 0.5)
+    optimizer.param_groups[1]["lr"] = 0.125
+    assert [rate.item() for rate in optimizer.get_lr()] == [0.5, 0.5, 0.125]
+    optimizer((ms.Tensor([1.0]),) * 3)
+    assert [parameter.asnumpy().item() for parameter in optimizer.parameters] == [-0.5, -0.5, -0.125]
+
+
+def test_a_rate_that_is_set_before_a_closure() -> None:
+    (parameter,) = zeros("a")
+    optimizer = optim.LBFGS([parameter], lr=0.5, max_iter=1)
+    ms.ops.assign(optimizer.get_lr(), ms.Tensor(0.25, ms.float32))
+    optimizer.step(lambda: (ms.Tensor(1.0), (ms.Tensor([1.0]),)))
+    assert parameter.asnumpy() == -0.25
 
 
 @pytest.mark.parametrize("closure", [lambda: ms.Tensor(1.0), lambda: None])

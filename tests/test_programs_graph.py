@@ -1174,12 +1174,104 @@ class ChecksOften(nn.Module):
         return x * 2
 
 
-def test_each_check_takes_one_more_run() -> None:
+def test_many_checks_of_one_line_take_few_runs() -> None:
     note_run.__dict__["runs"] = 0
-    as_cell(ChecksOften())(ms.Tensor(np.ones((2, 3), np.float32)))
-    assert (
-        note_run.__dict__["runs"] == 1 + 10 + 1
-    )  # one without an error, one with that of each check, and one that is written down
+    cell: Any = as_cell(ChecksOften())
+    cell(ms.Tensor(np.ones((2, 3), np.float32)))
+    # One without an error, one with that of each of four checks, which the others are taken to be like, and one that is
+    # written down.
+    assert note_run.__dict__["runs"] == 1 + 4 + 1
+    with pytest.raises(RuntimeError, match=r"(?s)was taken to be True .*and is False now: .*too large"):
+        cell(ms.Tensor(np.full((2, 3), 12, np.float32)))
+        ms.runtime.synchronize()
+
+
+class OneIsOtherwise(nn.Module):
+    """The other answer leads to an error at all rows but one."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for i in range(8):
+            small = bool((x[i] < 9).all())
+            assert small is (i != 2), f"row {i}"
+        return x * 2
+
+
+def test_checks_of_one_line_may_differ() -> None:
+    x = np.ones((8, 3), np.float32)
+    x[2] = 10
+    np.testing.assert_array_equal(as_cell(OneIsOtherwise())(ms.Tensor(x)).asnumpy(), 2 * x)
+
+
+class SaysItsNumbers(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert x.min() >= 0, f"got {x.min().item()}"
+        assert x.max() <= 1, f"got {x.max().item()}"
+        return x * 2
+
+
+def test_two_checks_in_a_row_say_their_numbers() -> None:
+    cell: Any = as_cell(SaysItsNumbers())
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(cell(ms.Tensor(x)).asnumpy(), 2 * x)
+    for wrong in (-x, 2 * x):
+        with pytest.raises(RuntimeError, match=r"got \?"):
+            cell(ms.Tensor(wrong))
+            ms.runtime.synchronize()
+
+
+class Gated(nn.Module):
+    """Buffers answer each question."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("on", torch.arange(8) % 2 == 0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        note_run()
+        for on in self.on:  # type: ignore[union-attr]
+            x = x + 1 if on else x * 2
+        return x
+
+
+def test_what_buffers_answer_takes_one_run() -> None:
+    module = Gated()
+    cell: Any = as_cell(module)
+    x = np.ones((2, 3), np.float32)
+    note_run.__dict__["runs"] = 0
+    found = cell(ms.Tensor(x)).asnumpy()
+    assert note_run.__dict__["runs"] == 1
+    np.testing.assert_array_equal(found, module.cpu()(torch.from_numpy(x)).numpy())
+
+
+class AddsToData(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.data += 1
+        return y
+
+
+def test_data_may_be_assigned_what_it_is() -> None:
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(as_cell(AddsToData())(ms.Tensor(x)).asnumpy(), 2 * x + 1)
+
+
+class Classifies(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+
+    def forward(self, x: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(self.layer(x), classes)
+
+
+def test_dtypes_are_refused_with_the_line() -> None:
+    cell: Any = as_cell(Classifies())
+    x = ms.Tensor(np.ones((2, 3), np.float32))
+    with pytest.raises(RuntimeError, match=r"(?i)(?s)int.*return F\.cross_entropy\(self\.layer\(x\), classes\)"):
+        cell(x, ms.Tensor(np.zeros(2, np.int32)))
+    with pytest.raises(RuntimeError, match=r"(?s)(dtype|scalar type).*return F\.cross_entropy\(self\.layer\(x\)"):
+        cell(x.astype(ms.float64), ms.Tensor(np.zeros(2, np.int64)))
+    assert cell(x, ms.Tensor(np.zeros(2, np.int64))).shape == ()
 
 
 class Part(ms.nn.Cell):
@@ -1273,11 +1365,12 @@ def test_the_gradient_of_an_input_is_that_of_before_the_optimizers_step(layer: n
 
     x = data(6, 4)
     given = on_device(x).requires_grad_()
+    names, weights = zip(*reference.named_parameters(), strict=True)
     torch.manual_seed(1)
-    reference(given).sum().backward()
+    expected, *gradients = torch.autograd.grad(reference(given).sum(), [given, *weights])
     torch.manual_seed(1)
     _, of_input = step(ms.Tensor(x))
-    np.testing.assert_array_equal(of_input.asnumpy(), given.grad.cpu().numpy())
-    for name, parameter in reference.named_parameters():
-        expected = (parameter - 0.5 * parameter.grad).detach().cpu().numpy()
-        np.testing.assert_array_equal(cell.parameters_dict()[name].asnumpy(), expected)
+    np.testing.assert_array_equal(of_input.asnumpy(), expected.cpu().numpy())
+    for name, weight, gradient in zip(names, weights, gradients, strict=True):
+        changed = (weight - 0.5 * gradient).detach().cpu().numpy()
+        np.testing.assert_array_equal(cell.parameters_dict()[name].asnumpy(), changed)

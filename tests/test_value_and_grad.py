@@ -32,6 +32,8 @@ def batch() -> tuple[ms.Tensor, ms.Tensor]:
 
 def same(own: Any, expected: Any) -> bool:
     """Whether two results have one form and the same bits."""
+    if isinstance(expected, (int, str)):  # of return_ids
+        return type(own) is type(expected) and own == expected
     if isinstance(expected, (tuple, list)):
         return type(own) is type(expected) and len(own) == len(expected) and all(map(same, own, expected))
     return own.dtype == expected.dtype and own.asnumpy().tobytes() == expected.asnumpy().tobytes()
@@ -83,6 +85,11 @@ def two_results(x, y):
         {"weights": ms.ParameterTuple([WEIGHT, FROZEN, UNUSED])},
         {"grad_position": (0, 1), "weights": WEIGHT},
         {"has_aux": True, "weights": WEIGHT},
+        {"return_ids": True},
+        {"return_ids": True, "grad_position": (1, 0)},
+        {"return_ids": True, "grad_position": None, "weights": WEIGHT},
+        {"return_ids": True, "grad_position": (0, 1), "weights": [WEIGHT, FROZEN]},
+        {"return_ids": True, "has_aux": True, "weights": [WEIGHT]},
     ],
     ids=str,
 )
@@ -104,6 +111,22 @@ class Loss(nn.Cell):
 
     def construct(self, x, labels):
         return F.cross_entropy(self.net(x), labels)
+
+
+def test_ids_of_one_position_in_a_tuple(mode: Mode) -> None:
+    """As a graph of MindSpore's has them: in PyNative mode it takes the gradient apart."""
+    x, y = ms.Tensor(data(3, 4)), ms.Tensor(data(2, seed=1))
+    asked: dict[str, Any] = {"grad_position": (0,), "weights": WEIGHT, "return_ids": True}
+    own, theirs = (function(two_results, **asked) for function in (bridge.value_and_grad, ms.value_and_grad))
+
+    def run(x, y):
+        return own(x, y)
+
+    @ms.jit
+    def expected(x, y):
+        return theirs(x, y)
+
+    assert same(mode(run)(x, y), expected(x, y))
 
 
 def test_a_cell_is_differentiated_in_its_mode() -> None:
@@ -255,6 +278,14 @@ def test_what_is_wrong_is_said() -> None:
             make(torch.nn.Linear(3, 3))
     with pytest.raises(ValueError, match="cannot both be None"):
         bridge.value_and_grad(two_results, None)
+    for weights, words in (
+        (bridge.cell(module()), r"a ModuleCell: give net\.trainable_params\(\)"),
+        (nn.SequentialCell(nn.Dense(2, 2)), r"a SequentialCell: give net\.trainable_params\(\)"),
+        (torch.nn.Linear(3, 3).parameters(), "takes MindSpore's Parameters, as .* not PyTorch's Parameter"),
+        (3, "takes a list of Parameters for weights, not a int"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            bridge.value_and_grad(two_results, None, weights)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="grad_position has 2, and there are 2 arguments"):
         bridge.value_and_grad(two_results, 2)(x, x)
     with pytest.raises(TypeError, match="grad_position has 1, and that argument is no Tensor but of type int"):

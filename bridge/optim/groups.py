@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from bridge.programs.constructor import to_torch
+from bridge.programs.parameter_lists import no_parameters, refuse_no_parameter
 from bridge.programs.state import tensor_of
 
 _OF_MINDSPORE = {
@@ -28,17 +29,19 @@ class Asked:
         parameters: MindSpore's, in the order of the groups.
         torch_parameters: PyTorch's for them.
         arguments: what PyTorch's constructor is called with.
-        rates: for each group the position in `schedules` of what gives its learning rate, or None.
-        follows: for each group whether its learning rate is the optimizer's, and not its own.
         schedules: MindSpore's schedules, as nn.Optimizer takes them.
+        rate: the position in `schedules` of what gives the optimizer's learning rate, or None.
+        rates: for each group the same.
+        follows: for each group whether its learning rate is the optimizer's, and not its own.
     """
 
     parameters: list[ms.Parameter]
     torch_parameters: list[torch.Tensor]
     arguments: dict[str, Any]
+    schedules: list[Any]
+    rate: int | None
     rates: list[int | None]
     follows: list[bool]
-    schedules: list[Any]
 
 
 def asked(torch_class: type[torch.optim.Optimizer], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Asked:
@@ -47,22 +50,17 @@ def asked(torch_class: type[torch.optim.Optimizer], args: tuple[Any, ...], kwarg
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
     given = dict(bound.arguments)
-    found = Asked([], [], {}, [], [], [])
+    found = Asked([], [], {}, [], None, [], [])
     groups = [_group(group) for group in _groups(given.pop("params"))]
-    default = _rate(given, found)
+    found.rate = _rate(given, found)
     for group in groups:
         own = _rate(group, found)
         found.follows.append("lr" not in group)
-        found.rates.append(default if "lr" not in group else own)
+        found.rates.append(found.rate if "lr" not in group else own)
         entries = group["params"]
         for entry in entries:
             parameter = entry[1] if isinstance(entry, tuple) else entry
-            if not isinstance(parameter, ms.Parameter):
-                owner = "PyTorch's" if isinstance(parameter, torch.Tensor) else "a"
-                raise TypeError(
-                    f"{torch_class.__name__} takes MindSpore's Parameters, as net.trainable_params() gives them, not "
-                    f"{owner} {type(parameter).__name__}"
-                )
+            refuse_no_parameter(torch_class.__name__, parameter)
             found.parameters.append(parameter)
             found.torch_parameters.append(tensor_of(parameter))
         made = iter(found.torch_parameters[-len(entries) :])
@@ -75,8 +73,7 @@ def asked(torch_class: type[torch.optim.Optimizer], args: tuple[Any, ...], kwarg
 
 def _groups(params: Any) -> list[dict[str, Any]]:
     if isinstance(params, (ms.Tensor, Mapping, ms.nn.Cell, torch.nn.Module)):
-        of_net = ": give net.trainable_params()" if isinstance(params, (ms.nn.Cell, torch.nn.Module)) else ""
-        raise TypeError(f"an optimizer takes a list of Parameters or of groups, not a {type(params).__name__}{of_net}")
+        raise TypeError(f"an optimizer takes a list of Parameters or of groups, not {no_parameters(params)}")
     entries = list(params)
     if entries and all(isinstance(entry, Mapping) for entry in entries):
         return [dict(entry) for entry in entries]
@@ -95,11 +92,13 @@ def _group(group: dict[str, Any]) -> dict[str, Any]:
 
 def _rate(options: dict[str, Any], found: Asked) -> int | None:
     """The position of the schedule that the options have for a learning rate; leaves its first value there."""
-    rate = options.get("lr")
+    rate: Any = options.get("lr")
     if not _is_schedule(rate):
         if isinstance(rate, ms.Tensor):
             options["lr"] = to_torch(rate)
         return None
+    if not isinstance(rate, (ms.Tensor, ms.nn.Cell)):
+        rate = list(rate)  # it may be a generator
     found.schedules.append(rate)
     options["lr"] = first_value(rate)
     return len(found.schedules) - 1

@@ -70,10 +70,11 @@ class Launched:
         """What C++ needs to take this step again, if it is known and a launch before was like this one. With schedules
         none is."""
         written, held = self.repeated.written(), self.rates.held()
-        place = direct.address(held) if held is not None else 0
-        if written is None or held is None or is_on_gpu(place):
+        places = [direct.address(parameter) for parameter in held]
+        if written is None or self.schedules or any(map(is_on_gpu, places)):
             return None
-        own = self._addresses, place, float_at(place)
+        values = [float_at(place) for place in places]
+        own = self._addresses, places, values
         if own not in self._met:
             self._met = [*self._met[1 - _ORDERS :], own]
             return None
@@ -81,8 +82,12 @@ class Launched:
             "addresses": self._addresses,
             "parameters": self.sharing.tensors,
             "containers": [self.sharing.tensors, self.rates.holders()],
-            "questions": [(self.sharing.are_trained, (), trained), (direct.address, (held,), place)],
-            "rate": place,
+            "questions": [
+                (self.sharing.are_trained, (), trained),
+                *((direct.address, (parameter,), place) for parameter, place in zip(held, places, strict=True)),
+                *((float_at, (place,), value) for place, value in zip(places[1:], values[1:], strict=True)),
+            ],
+            "rate": places[0],
             "gradients": gradients,
             "step": written.address,
             "owner": written,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools as _functools
 import inspect as _inspect
+import weakref as _weakref
 from typing import Any
 
 from torch.optim import lr_scheduler as _torch
 
 from bridge.optim.optimizer import Optimizer as _Optimizer
 from bridge.torch.names import absent as _absent
+
+_optimizers: _weakref.WeakKeyDictionary[Any, _Optimizer] = _weakref.WeakKeyDictionary()  # of schedules
 
 
 def _scheduler_class(torch_class: type[Any]) -> type[Any]:
@@ -24,9 +27,16 @@ def _scheduler_class(torch_class: type[Any]) -> type[Any]:
         if not isinstance(optimizer, _Optimizer):
             name = torch_class.__name__
             raise TypeError(f"{name} takes an optimizer of bridge.optim, not a {type(optimizer).__name__}")
+        _optimizers[self] = optimizer
         torch_class.__init__(self, optimizer.torch_optimizer, *args, **kwargs)
 
-    members = {"__init__": init, "__module__": __name__, "__doc__": _inspect.getdoc(torch_class)}
+    @_functools.wraps(torch_class.step)
+    def step(self: Any, *args: Any, **kwargs: Any) -> None:
+        torch_class.step(self, *args, **kwargs)
+        if self in _optimizers:
+            _optimizers[self].rates.show()  # a graph sees MindSpore's Parameters
+
+    members = {"__init__": init, "step": step, "__module__": __name__, "__doc__": _inspect.getdoc(torch_class)}
     return type(torch_class.__name__, (torch_class,), members)
 
 

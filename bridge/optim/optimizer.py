@@ -13,8 +13,8 @@ import torch
 from bridge._start import start_on
 from bridge.documentation import PAGES
 from bridge.op import devices
-from bridge.optim.groups import asked
-from bridge.optim.rates import Rates
+from bridge.optim.groups import Asked, asked
+from bridge.optim.rates import Rates, item_of
 from bridge.optim.step import Step
 from bridge.programs.sharing import Sharing
 
@@ -54,11 +54,33 @@ class Optimizer(ms.nn.Optimizer):
         self.torch_optimizer = optimizer
         self.dynamic_lr = bool(given.schedules)
         self.schedules = ms.nn.CellList([self._schedule(rate) for rate in given.schedules])
-        if given.rates[0] is not None:
+        self.is_rate_scheduled = given.rate is not None
+        if given.rate is not None:
             delattr(self, "learning_rate")  # a Parameter
-            self.learning_rate = self.schedules[given.rates[0]]
-        rates = Rates(self, optimizer, given.rates, given.follows, given.arguments.get("lr", 1.0))
-        self.update = Step(name, optimizer, sharing, rates)
+            self.learning_rate = self.schedules[given.rate]
+        self._hold_rates(given)
+        self.update = Step(name, optimizer, sharing, self.rates)
+
+    def _hold_rates(self, given: Asked) -> None:
+        """Have Parameters for the rates that are numbers: the optimizer's is there, and a group may have its own."""
+        groups = self.torch_optimizer.param_groups
+        count = len(given.schedules)
+        values = [] if self.is_rate_scheduled else [given.arguments.get("lr", 1.0)]
+        own: list[ms.Parameter] = []
+        sources = []  # for each group: of the schedules, the optimizer's Parameter and those of groups
+        for i, (group, follows, schedule) in enumerate(zip(groups, given.follows, given.rates, strict=True)):
+            if follows or schedule is not None:
+                sources.append(count if schedule is None else schedule)
+                continue
+            sources.append(count + len(values))
+            values.append(group["lr"])
+            own.append(ms.Parameter(ms.Tensor(float(group["lr"]), ms.float32), name=f"learning_rate_group_{i}"))
+        self.own_rates = ms.ParameterTuple(own)
+        self.has_own_rates = not all(given.follows)
+        self.rate_sources = tuple(
+            source for group, source in zip(groups, sources, strict=True) for _ in group["params"]
+        )
+        self.rates = Rates(self, self.torch_optimizer, count, sources, own, values)
 
     def _schedule(self, rate: Any) -> ms.nn.Cell:
         if not isinstance(rate, ms.nn.Cell):
@@ -69,11 +91,15 @@ class Optimizer(ms.nn.Optimizer):
         gradients = self.scale_grad(gradients)
         if not self.dynamic_lr:
             return self.update(gradients, ())
+        rates = self._scheduled()
+        self.assignadd(self.global_step, self.global_step_increase_tensor)
+        return self.update(gradients, rates)
+
+    def _scheduled(self):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         rates = ()
         for schedule in self.schedules:
             rates += (schedule(self.global_step).reshape(()),)
-        self.assignadd(self.global_step, self.global_step_increase_tensor)
-        return self.update(gradients, rates)
+        return rates
 
     def step(self, closure: Callable[[], tuple[ms.Tensor, Any]] | None = None) -> ms.Tensor:
         """PyTorch's step with a closure, as LBFGS wants it, in PyNative mode.
@@ -97,13 +123,23 @@ class Optimizer(ms.nn.Optimizer):
             raise ValueError(f"{type(self).__name__}: a step by a closure takes no schedule of MindSpore's for a rate")
         return self.update.by_closure(closure)
 
-    def get_lr(self) -> Any:
-        """The rate of the next step, as a tensor; one for each group where they differ, as MindSpore's give it."""
-        if self.dynamic_lr:
-            return super().get_lr()
-        rates = [float(group["lr"]) for group in self.param_groups]
-        tensors = tuple(ms.Tensor(rate, ms.float32) for rate in rates)
-        return tensors[0] if len(set(rates)) == 1 else tensors
+    def get_lr(self):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        """The rate of the next step, as MindSpore's give it: the Parameter that holds it, or what the schedule gives.
+
+        If groups have rates of their own, it is a tuple of one for each parameter.
+        """
+        scheduled = self._scheduled()
+        apart = self.rates(scheduled)
+        if apart is not None:
+            return apart
+        held = self.own_rates if self.is_rate_scheduled else (self.learning_rate, *self.own_rates)
+        rates = (*scheduled, *held)
+        if not self.has_own_rates:
+            return rates[0]
+        found = ()
+        for source in self.rate_sources:
+            found += (rates[source],)
+        return found
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -113,7 +149,7 @@ class Optimizer(ms.nn.Optimizer):
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         """PyTorch's groups, with the options that the next step takes."""
-        self._follow_rate()
+        self.rates.follow(item_of)
         return self.torch_optimizer.param_groups
 
     @property
@@ -123,17 +159,13 @@ class Optimizer(ms.nn.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
         """PyTorch's state_dict, which torch.optim's optimizers load."""
-        self._follow_rate()
+        self.rates.follow(item_of)
         return self.torch_optimizer.state_dict()
-
-    def _follow_rate(self) -> None:
-        """Have the groups have the rate that a callback has set."""
-        if not self.dynamic_lr:
-            self.update.rates.set((), lambda rate: float(rate.asnumpy()))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
         """Load a state_dict of this class or of torch.optim's."""
         self.torch_optimizer.load_state_dict(dict(state_dict))
+        self.rates.show()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """PyTorch's name for what MindSpore has no need of.

@@ -20,7 +20,7 @@ from bridge import _mindspore
 from bridge.op import devices, dtypes
 from bridge.optim.host_call import host_call
 from bridge.optim.launched import Launched, of_trained
-from bridge.optim.rates import Rates
+from bridge.optim.rates import Rates, item_of
 from bridge.optim.repeated_step import RepeatedStep, forget_gradients, set_gradients
 from bridge.primitive.graph_calls import GraphTensor, graph_call
 from bridge.primitive.kernel import one_at_a_time
@@ -58,7 +58,7 @@ class Step(_mindspore.CompiledAsMethod):
         gradients = _as_list(gradients)
         self._check(gradients)
         given = [gradient for gradient in gradients if gradient is not None]
-        self.rates.set([_number(rate) for rate in rates], _number)
+        self.rates.set([item_of(rate) for rate in rates], item_of)
 
         def run_without_some(tensors: list[torch.Tensor]) -> None:
             found = iter(tensors)
@@ -69,6 +69,7 @@ class Step(_mindspore.CompiledAsMethod):
 
     def by_closure(self, closure: Callable[[], tuple[ms.Tensor, Any]]) -> ms.Tensor:
         """PyTorch's `step(closure)`, whose closure gives a loss and the gradients."""
+        self.rates.follow(item_of)
         losses: list[ms.Tensor] = []
         kept: list[Any] = []  # PyTorch has views of their memory
 
@@ -153,10 +154,6 @@ class Step(_mindspore.CompiledAsMethod):
         call, launched.order = host_call(self.name, launched, given, parameters, devices.own_kernels())
         launched.specs = [(tuple(tensor.shape), dtypes.to_torch(tensor.dtype)) for tensor in (*given, *parameters)]
         return call
-
-
-def _number(tensor: ms.Tensor) -> float:
-    return float(tensor.item())
 
 
 def _as_list(gradients: Any) -> list[Any]:

@@ -49,6 +49,8 @@ class AssignedData:
 
     def _set(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         if id(tensor) not in self._inputs:
+            if layout(self._tensors[self._register(tensor)]) == layout(self._tensors[self._register(value)]):
+                return  # as in `x.data += y`, which has written
             raise Refusal(
                 f"it assigns the data of a tensor of shape {list(tensor.shape)} that is neither a parameter nor a "
                 "persistent buffer, which a graph does not follow"

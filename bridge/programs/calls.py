@@ -94,6 +94,12 @@ def in_line(frame: FrameSummary | None) -> str:
     return f"\n\nIn file {frame.filename}:{frame.lineno}, in {frame.name}\n    {frame.line}"
 
 
+def in_lines(error: Exception) -> str:
+    """Where an error says that it is."""
+    _, found, lines = str(error).partition("\n\nIn file ")
+    return found + lines
+
+
 def no_modes() -> Any:
     """A context in which PyTorch calls its kernels."""
     return torch.utils._python_dispatch._disable_current_modes()

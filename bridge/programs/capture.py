@@ -23,6 +23,7 @@ from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
 from bridge.programs.data_sizes import NOT_TOLD, Sizes
 from bridge.programs.formatted import FORMAT
 from bridge.programs.guards import Guards
+from bridge.programs.held import Changes
 from bridge.programs.istft import ISTFT
 from bridge.programs.memory import storage_of
 from bridge.programs.prod import PROD
@@ -105,6 +106,11 @@ def capture(
         guards.begin()
         try:
             captured, assigned = _captured(function, state, inputs, device, sizes, guards, copied)
+        except Changes:
+            if not guards.takes_held:
+                raise
+            guards = Guards(sizes.both_ways, takes_held=False)
+            copied.clear()
         except Refusal:
             raise
         except Exception as error:

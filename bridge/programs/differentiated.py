@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -12,6 +12,7 @@ import torch
 from bridge.programs import checkpoints, tree
 from bridge.programs.added_gradients import gradients_of
 from bridge.programs.fuse import Fused, refuse_torch_modules
+from bridge.programs.parameter_lists import no_parameters, refuse_no_parameter
 from bridge.programs.program import Program
 from bridge.programs.refusals import refuse_hooks_of_sums
 from bridge.programs.replaced import replaced
@@ -27,6 +28,7 @@ class _Differentiated:
         weights: the tensors whose gradients are asked for too.
             A single one has a gradient, and several have a tuple.
         has_aux: whether only the first of its results is differentiated.
+        ids: what to give each gradient with, or None.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class _Differentiated:
         positions: tuple[int, ...],
         weights: torch.Tensor | Sequence[torch.Tensor] | None,
         has_aux: bool,
+        ids: Sequence[int | str] | None,
     ) -> None:
         self.function = function
         self.positions = positions
@@ -43,6 +46,7 @@ class _Differentiated:
         self._tensors = [weights] if isinstance(weights, torch.Tensor) else list(weights or ())
         self._places: Sequence[int] = range(len(self._tensors))
         self.has_aux = has_aux
+        self.ids = ids
 
     def follow(self, state: State) -> None:
         """Ask for the gradients of what is in the state at a call: a module may have other parameters by then."""
@@ -62,7 +66,9 @@ class _Differentiated:
         if not found.tensors:
             raise TypeError(f"bridge.value_and_grad: the function gives no Tensor, but a {type(value).__name__}")
         asked = [*(given[position] for position in self.positions), *(self._tensors[place] for place in self._places)]
-        gradients = _gradients(self._differentiated(value, found.tensors), asked)
+        gradients: Sequence[Any] = _gradients(self._differentiated(value, found.tensors), asked)
+        if self.ids is not None:
+            gradients = list(zip(self.ids, gradients, strict=True))
         return found.with_tensors([tensor.detach() for tensor in found.tensors]), self._arranged(gradients)
 
     def _differentiated(self, value: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -77,7 +83,7 @@ class _Differentiated:
             )
         return found
 
-    def _arranged(self, gradients: Sequence[torch.Tensor]) -> Any:
+    def _arranged(self, gradients: Sequence[Any]) -> Any:
         """As mindspore.value_and_grad has them: a position or weight that is asked for alone is no tuple."""
         count = len(self.positions)
         of_arguments = gradients[0] if count == 1 else tuple(gradients[:count])
@@ -116,6 +122,7 @@ def value_and_grad(
     grad_position: int | tuple[int, ...] | None = 0,
     weights: ms.Parameter | Iterable[ms.Parameter] | None = None,
     has_aux: bool = False,
+    return_ids: bool = False,
 ) -> Callable[..., Any]:
     """Make a function that gives the value of own code that calls the bridge, and its gradients.
 
@@ -136,14 +143,16 @@ def value_and_grad(
         grad_position: the arguments whose gradients are asked for; None for none of them.
         weights: the Parameters whose gradients are asked for.
         has_aux: whether only the first of several results is differentiated.
+        return_ids: whether each gradient is a tuple of the argument's position or the Parameter's name, and the
+            gradient.
 
     Returns:
         A function of the arguments, for both modes. It gives the value and the gradients: those of the arguments, of
         the weights, or a tuple of both. It has no gradient itself.
 
     Raises:
-        TypeError: `fn` is neither. When it is called: an argument of `grad_position` is not a Tensor, or the function
-            gives none.
+        TypeError: `fn` is neither, or `weights` are no Parameters. When it is called: an argument of `grad_position` is
+            not a Tensor, or the function gives none.
         ValueError: neither arguments nor weights are asked for. When it is called: there are fewer arguments.
         RuntimeError: see `fuse`. When it is called: its own gradient is asked for.
     """
@@ -153,11 +162,26 @@ def value_and_grad(
     if grad_position is None and weights is None:
         raise ValueError("bridge.value_and_grad: grad_position and weights cannot both be None")
     positions = (grad_position,) if isinstance(grad_position, int) else grad_position or ()
+    parameters = _listed(weights)
+    ids = [*positions, *(parameter.name for parameter in parameters)] if return_ids else None
     fused = Fused(fn, "bridge.value_and_grad")
-    asked = fused.twins.of(weights if weights is None or isinstance(weights, ms.Parameter) else list(weights))
-    function = _Differentiated(fused, positions, asked, has_aux)
+    asked = fused.twins.of(weights if weights is None or isinstance(weights, ms.Parameter) else parameters)
+    function = _Differentiated(fused, positions, asked, has_aux, ids)
     name = getattr(fn, "__name__", type(fn).__name__)
     twins = fused.twins
     program = Program(function, name=name, state=twins.tensors, modules=twins.modules, is_differentiable=False)
     function.follow(program.state)
     return program if isinstance(fn, ms.nn.Cell) else functools.update_wrapper(program, fn, updated=())
+
+
+def _listed(weights: Any) -> list[ms.Parameter]:
+    """The Parameters that `weights` are."""
+    if weights is None or isinstance(weights, ms.Parameter):
+        return [] if weights is None else [weights]
+    single = (ms.Tensor, torch.Tensor, ms.nn.Cell, torch.nn.Module, Mapping)
+    if isinstance(weights, single) or not isinstance(weights, Iterable):
+        raise TypeError(f"bridge.value_and_grad takes a list of Parameters for weights, not {no_parameters(weights)}")
+    found = list(weights)
+    for parameter in found:
+        refuse_no_parameter("bridge.value_and_grad", parameter)
+    return found

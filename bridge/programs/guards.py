@@ -18,12 +18,13 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from traceback import FrameSummary
 from types import FrameType
 from typing import Any
 
 import torch
 
-from bridge.programs.calls import Call, Register
+from bridge.programs.calls import Call, Refusal, Register, in_line
 
 _TORCH = pathlib.Path(torch.__file__).parent
 _OWN = pathlib.Path(__file__).parent
@@ -36,10 +37,17 @@ _CAUSAL = "_detect_is_causal_mask", "pass is_causal=True with a causal mask"
 _INTEGER = 37
 # A run that asks more is a loop that goes on while data says so, as `trunc_normal_` does.
 _MOST = 1000
+# After so many runs it is likely that they do not come to an end.
+_MOST_RUNS = 300
+# After so many questions of one line whose other answer led to an error, those to come are taken to be like them.
+_ALIKE = 4
 
 
+# Of a question that buffers answer, until the run has their answer.
+_HELD = "other buffers"
 # What an answer leads to whose both values lead to the end, where data says which.
 _BOTH_WAYS = "the program goes on"
+_TOO_MANY = "more questions depend on data than a graph looks into: PyNative mode takes them as they come"
 _NOT_FINITE = "a graph takes all numbers to be finite here, and PyNative mode takes others too"
 
 
@@ -71,10 +79,18 @@ class Guards:
     Args:
         both_ways: the lines of the program of which questions are not refused that lead to the end both ways: data says
             which. None if none is.
+        takes_held: whether what buffers hold is the answer, where they give one (held.py), and nothing else is tried.
+
+    Raises:
+        Refusal: it takes too many runs.
     """
 
-    def __init__(self, both_ways: set[tuple[str, int]] | None = None) -> None:
+    def __init__(self, both_ways: set[tuple[str, int]] | None = None, takes_held: bool = True) -> None:
+        self.takes_held = takes_held
         self._both_ways = both_ways
+        self._runs = 0
+        self._errors: dict[tuple[str, int], list[Answer]] = {}  # answers whose other value led to an error, by lines
+        self._takes_alike, self._took_alike = True, False  # whether an answer may be, and was, taken to be like others
         self._answers: list[Answer] = []
         self._asked = self._numbers = 0
         self._gives_numbers = True
@@ -84,20 +100,26 @@ class Guards:
 
     def begin(self) -> None:
         """The function runs from its beginning."""
+        self._runs += 1
+        if self._runs > _MOST_RUNS:
+            line = self._answers[-1].line if self._answers else ("", 0)
+            raise Refusal(_TOO_MANY + in_line(FrameSummary(*line, "forward", lookup_line=False)))
         self._asked = self._numbers = 0
         self._gave_numbers = self._gave_integers = False
 
-    def answer(self, of_finite: Callable[[], bool | None]) -> Answer:
+    def answer(self, of_finite: Callable[[], bool | None], held: Callable[[], bool | None]) -> Answer:
         """That of the next question.
 
         Args:
             of_finite: gives that of an Answer.
+            held: gives the answer of buffers; None if they have none.
         """
         if self._asked == _MOST:
             self._answers[-1] = Answer(None)
             return self._answers[-1]
         if self._asked == len(self._answers):
-            self._answers.append(self._first(of_finite()))
+            is_held = self.takes_held and held() is not None
+            self._answers.append(Answer(None, _HELD) if is_held else self._first(of_finite()))
         self._asked += 1
         return self._answers[self._asked - 1]
 
@@ -117,7 +139,16 @@ class Guards:
             return Answer(None, _BOTH_WAYS, line=line)
         if line in self._mend and of_finite is not None:
             return Answer(of_finite, _NOT_FINITE, line=line, of_finite=of_finite)
-        return Answer(True, line=line, of_finite=of_finite)
+        return self._alike(Answer(True, line=line, of_finite=of_finite))
+
+    def _alike(self, answer: Answer) -> Answer:
+        """The answer, as those of its line, if they are many and all the same."""
+        known = self._errors.get(answer.line, [])
+        values = {other.value for other in known}
+        if answer.error or not self._takes_alike or len(known) < _ALIKE or values != {answer.value}:
+            return answer
+        self._took_alike = True
+        return replace(answer, error=f"as in another question of this line, {known[0].error}")
 
     def is_settled(self) -> bool:
         """Whether the other value of each answer so far is known to lead to an error: this run is not on that way."""
@@ -148,11 +179,17 @@ class Guards:
         while self._answers and self._answers[-1].error:  # both of its values lead to an error
             self._answers.pop()
         if not self._answers or self._answers[-1].value is None:
-            return False
+            if not self._took_alike:
+                return False
+            self._took_alike, self._takes_alike = False, False
+            self._answers.clear()
+            return True
         last = self._answers.pop()
         words = re.sub(r"\bnan\b", "?", str(error)) if self._gave_numbers else str(error)
         words = re.sub(rf"\b{_INTEGER}\b", "?", words) if self._gave_integers else words
-        self._answers += [replace(last, value=not last.value, error=f"{type(error).__name__}: {words}"), *last.after]
+        found = replace(last, value=not last.value, error=f"{type(error).__name__}: {words}")
+        self._errors.setdefault(last.line, []).append(found)
+        self._answers += [found, *last.after]
         self._gave_numbers = self._gave_integers = False
         if last.value is False:  # True is known to lead to the end
             self.succeeded()
@@ -164,6 +201,7 @@ class Guards:
         if self._gave_numbers:
             self._gives_numbers = False
             return False
+        self._answers = [self._alike(answer) for answer in self._answers]
         unknown = [i for i, answer in enumerate(self._answers) if not answer.error]
         if unknown:
             last = self._answers[unknown[-1]]

@@ -21,6 +21,10 @@ from bridge.programs.values import Values, make
 TAKEN = "a graph takes what buffers held when it was compiled, and PyNative mode what they hold now"
 
 
+class Changes(Refusal):
+    """A program changes the buffers that it asks."""
+
+
 class Held:
     """What buffers hold, and frozen parameters.
 
@@ -63,14 +67,14 @@ class Held:
             return int(found.count_nonzero()) if place.dimension == "marked" else int(found)
 
     def refuse_changes(self) -> None:
-        """Raise a Refusal if the program, which is at its end, has changed what it takes to be as it is."""
+        """Raise Changes if the program, which is at its end, has changed what it takes to be as it is."""
         for number in self.taken:
             if self._is_written([number]):
                 message = (
                     "Python (`if`, `int` ...) asks for what a buffer holds that the same call changes, which a graph "
                     "does not follow: call the module once in PyNative mode before, if only its first call does that"
                 )
-                raise Refusal(message).with_traceback(self._where[number])
+                raise Changes(message).with_traceback(self._where[number])
 
     def _data(self, register: int) -> torch.Tensor | None:
         """What a register holds, computed from the buffers; None as for `answer`."""

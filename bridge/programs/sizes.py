@@ -19,15 +19,21 @@ from bridge.op import devices, dtypes
 from bridge.op.encoding import Text
 from bridge.op.table import SHARED
 from bridge.primitive import graph_shapes
-from bridge.programs.calls import Refusal
+from bridge.programs.calls import Refusal, in_lines
 from bridge.programs.capture import Spec
-from bridge.programs.data_sizes import STAND_INS_OF_SIZES
+from bridge.programs.data_sizes import STAND_INS_OF_SIZES, UnknownSize
 from bridge.programs.plan import Plan, ProgramFile
 
 # The first two that are tried: `x[:n]` is all of x for a large n, and a part of it for a small one.
 _FAR_APART = (STAND_INS_OF_SIZES[0][0], 1)
 SUFFIX = " of all sizes"
 _FAMILY = "family "
+# Of so many answers each is tried the other way while MindSpore compiles.
+_MOST_FLIPPED = 8
+_NOT_COUNTED = (
+    "what data decides leads to a size that the graph does not count, because no run that was tried while MindSpore "
+    "compiled had it: PyNative mode takes it"
+)
 Shape = tuple[int, ...]
 PlanFor = Callable[[list[Spec]], Plan]
 
@@ -73,6 +79,8 @@ class _Family:
         self._unknown = [i for i, spec in enumerate(specs) if -1 in spec.shape]
         self._plans: dict[tuple[Shape, ...], Plan] = {}
         self.plan = self._tried(known)
+        if len(answers) <= _MOST_FLIPPED:
+            self._try_other_answers()
 
     def _tried(self, known: Sequence[Sequence[Shape]]) -> Plan:
         errors: list[Exception] = []
@@ -86,6 +94,19 @@ class _Family:
             raise errors[1]  # of sizes that fit most functions
         finally:
             errors.clear()  # this frame, which they hold, would keep them
+
+    def _try_other_answers(self) -> None:
+        """Raise UnknownSize where one answer that is another one leads to a size that nothing counts."""
+        for shapes in [*self._plans]:
+            for i, (position, shape) in enumerate(zip(self._unknown, shapes, strict=True)):
+                if position in self._answers:
+                    other = (*shapes[:i], (1 - shape[0], *shape[1:]), *shapes[i + 1 :])
+                    try:
+                        self._at(other)
+                    except UnknownSize:
+                        raise
+                    except Exception:
+                        continue  # these answers may not come together
 
     def _of_both(self, first: Plan, second: Plan) -> Plan:
         number = len(_families)
@@ -133,7 +154,10 @@ class _Family:
         if kind == "backward":  # which takes all inputs of unknown sizes too
             [sources] = self.plan.sources
             by_position = {i: by_position[sources.index(("input", i))] for i in self._unknown}
-        plan = self._at([by_position[i] for i in self._unknown])
+        try:
+            plan = self._at([by_position[i] for i in self._unknown])
+        except UnknownSize as error:
+            raise Refusal(f"{_NOT_COUNTED}{in_lines(error)}") from None
         _check(self.plan, plan)
         return _of_kind(plan, kind)
 

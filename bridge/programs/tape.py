@@ -55,6 +55,7 @@ from bridge.programs.wrong_on_meta import (
     MASK_DTYPES,
     is_wrong_on_meta,
     masks,
+    refuse_dtypes,
     refuse_out_of_range,
     results_on_data,
     with_strides_of_view,
@@ -249,6 +250,7 @@ class Tape(TorchDispatchMode):
         self.momentum.put(func, arguments)
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
         refuse_out_of_range(func, fake_args, fake_kwargs)
+        refuse_dtypes(func, fake_args, fake_kwargs)
         sized = self._sized_by_data(func, arguments, fake_args, fake_kwargs)
         try:
             if sized is not None:
@@ -409,7 +411,7 @@ class Tape(TorchDispatchMode):
             asked = self._equal(*operands) if func is EQUAL else operands[0]
             if (again := self.answered.again(asked)) is not None:
                 return again
-            answer = self.guards.answer(lambda: self._of_finite(func, operands[0]))
+            answer = self.guards.answer(lambda: self._of_finite(func, operands[0]), lambda: self.held.answer(asked))
             if answer.value is None and (held := self.held.answer(asked)) is not None:
                 answer = self.guards.settle(held, TAKEN)
             if answer.value is not None:

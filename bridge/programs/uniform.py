@@ -1,8 +1,8 @@
 """Programs of one form, whichever answers data gives to a program's questions (data_sizes.py).
 
 Each answer leads to other calls, with other tensors that pass from forward to backward, while a graph has the same
-tensors for all. So forward gives one row of bytes with all that backward needs. Backward takes that row, all inputs, all
-results and their gradients. It gives a gradient to each input that may have one: zeros, where an answer has none.
+tensors for all. So forward gives one row of bytes with all that backward needs. Backward takes that row, all inputs,
+all results and their gradients. It gives a gradient to each input that may have one: zeros, where an answer has none.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,9 @@ _STATISTICS = {
 }  # fmt: skip
 # Of calls that may ask for data, as index.Tensor does of a mask.
 _ASK_FOR_DATA = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+# Of calls that take any dtypes, or change the state of a generator.
+_IS_PLAIN = {torch.Tag.pointwise, torch.Tag.nondeterministic_seeded}
+_OF_DTYPES = re.compile("dtype|scalar type|same type|not implemented for")
 # The second argument's data alone decides how many elements they take.
 MASK_DTYPES = (torch.bool, torch.uint8)
 _MASKED = {
@@ -58,6 +62,28 @@ def refuse_out_of_range(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
         with no_modes():
             like = tree_map_only(torch.Tensor, lambda x: torch.zeros(small(x.shape), dtype=x.dtype), (args, kwargs))
             ask(missing, lambda: func(*like[0], **like[1]))
+
+
+def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Raise what the kernel says of tensors of several dtypes, which inference may let pass: of a linear layer's, or of
+    classes that are not int64."""
+    if not _IS_PLAIN.isdisjoint(func.tags) or any(argument.alias_info for argument in func._schema.arguments):
+        return
+    dtypes = {value.dtype for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)}
+    numbers = {dtype for dtype in dtypes if dtype.is_floating_point or dtype.is_complex}
+    if not numbers or len(dtypes - {torch.bool, torch.int64}) < 2:
+        return
+
+    def like(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(small(tensor.shape), dtype=tensor.dtype, device=tensor.device)
+
+    with no_modes():
+        given = tree_map_only(torch.Tensor, like, (args, kwargs))
+        try:
+            func(*given[0], **given[1])
+        except Exception as error:
+            if _OF_DTYPES.search(str(error)):
+                raise
 
 
 def _is_free_in_strides(func: Any, args: Sequence[Any]) -> bool:

@@ -1,0 +1,24 @@
+"""The Parameters that a user gives: what errors say where they are something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore as ms
+import torch
+
+
+def no_parameters(given: Any) -> str:
+    """How an error names what was given in place of a list of Parameters, and what to give for a network."""
+    advice = ": give net.trainable_params()" if isinstance(given, (ms.nn.Cell, torch.nn.Module)) else ""
+    return f"a {type(given).__name__}{advice}"
+
+
+def refuse_no_parameter(name: str, given: Any) -> None:
+    """Raise TypeError, with the name of what takes Parameters, if one of them is none of MindSpore's."""
+    if not isinstance(given, ms.Parameter):
+        owner = "PyTorch's" if isinstance(given, torch.Tensor) else "a"
+        raise TypeError(
+            f"{name} takes MindSpore's Parameters, as net.trainable_params() gives them, not "
+            f"{owner} {type(given).__name__}"
+        )
