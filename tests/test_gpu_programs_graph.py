@@ -115,10 +115,10 @@ def test_what_waits_is_not_recorded() -> None:
     assert trained(Drops(), (4, 5, 6), bridge.value_and_grad)["cudaGraphLaunch"] > 0
 
 
-class Recurrent(torch.nn.Module):
+class DropsBetweenLayers(torch.nn.Module):
     """A recurrent layer of cuDNN's with dropout, between draws of the generator itself."""
 
-    def __init__(self, kind: type[torch.nn.RNNBase], **options: Any) -> None:
+    def __init__(self, kind: Any, **options: Any) -> None:
         super().__init__()
         self.first = torch.nn.Dropout(0.2)
         self.rnn = kind(6, 8, num_layers=3, dropout=0.4, batch_first=True, **options)
@@ -128,7 +128,7 @@ class Recurrent(torch.nn.Module):
         return torch.nn.functional.dropout(output, 0.1, self.training)
 
 
-class Attention(torch.nn.Module):
+class DropsInAttention(torch.nn.Module):
     """Attention of cuDNN's with dropout."""
 
     def __init__(self) -> None:
@@ -145,10 +145,10 @@ class Attention(torch.nn.Module):
 
 
 RECURRENT = {
-    "LSTM": lambda: Recurrent(torch.nn.LSTM),
-    "LSTM, projected": lambda: Recurrent(torch.nn.LSTM, proj_size=4, bidirectional=True),
-    "GRU": lambda: Recurrent(torch.nn.GRU, bias=False),
-    "RNN": lambda: Recurrent(torch.nn.RNN, nonlinearity="relu"),
+    "LSTM": lambda: DropsBetweenLayers(torch.nn.LSTM),
+    "LSTM, projected": lambda: DropsBetweenLayers(torch.nn.LSTM, proj_size=4, bidirectional=True),
+    "GRU": lambda: DropsBetweenLayers(torch.nn.GRU, bias=False),
+    "RNN": lambda: DropsBetweenLayers(torch.nn.RNN, nonlinearity="relu"),
 }
 
 
@@ -156,7 +156,7 @@ RECURRENT = {
 def test_dropout_of_cudnns(name: str) -> None:
     """From one seed on, with an evaluation among the steps, which MindSpore compiles then."""
     torch.manual_seed(0)
-    module, shape = (RECURRENT[name](), (4, 5, 6)) if name in RECURRENT else (Attention(), (2, 16, 32))
+    module, shape = (RECURRENT[name](), (4, 5, 6)) if name in RECURRENT else (DropsInAttention(), (2, 16, 32))
     dtype = next(module.parameters()).dtype
     reference = copy.deepcopy(module).cuda()
     cell: Any = bridge.cell(module)
@@ -201,7 +201,7 @@ def test_dropout_of_cudnns(name: str) -> None:
 
 
 def test_a_checkpoint_refuses_dropout_of_cudnns() -> None:
-    module = Recurrent(torch.nn.LSTM)
+    module = DropsBetweenLayers(torch.nn.LSTM)
 
     class Checkpointed(torch.nn.Module):
         def __init__(self) -> None:

@@ -775,7 +775,7 @@ REFUSALS = [
     (Chooses, ["torch's cond is no single operator", "return torch.cond("]),
     (Linearizes, ["torch.func.linearize traces a function", "torch.func.linearize(torch.sin, x)"]),
     (WritesInput, ["writes to a parameter or an input", "return x.relu_()"]),
-    (DrawsInPython, ["draws numbers in Python"]),
+    (DrawsInPython, ["draws numbers in Python", "return x * np.random.rand()"]),
     (Seeds, ["a graph does not seed PyTorch's generator", "torch.manual_seed(7)"]),
     (DrawsFromItsOwn, ["aten::rand.generator is given a generator", "generator=self.generator"]),
     (SeedsForItself, ["a graph does not seed PyTorch's generator", "torch.manual_seed(7)"]),

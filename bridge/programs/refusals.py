@@ -88,7 +88,7 @@ def keeps_between_calls(attribute: str) -> str:
     """What an error says of an attribute that makes a module's next call another one."""
     return (
         f"{attribute} changes in a call and is used by the next one, which a graph does not see: keep tensors in "
-        "buffers (`register_buffer`), or call the module in PyNative mode"
+        "persistent buffers (`register_buffer`), or call the module in PyNative mode"
     )
 
 
@@ -112,15 +112,32 @@ SEEDS = [
 ]
 
 
+_DRAWS = "the program draws numbers in Python (`random`, `numpy.random`), which a graph would repeat"
+
+
+def _refuse_draws(*_: Any, **__: Any) -> Any:
+    raise Refusal(_DRAWS)
+
+
+# The functions of both modules that draw, each a method of a generator.
+PYTHON_DRAWS = [
+    Replacement(holder, name, _refuse_draws)
+    for holder, drawing in ((random, "random"), (np.random, "rand"))
+    for name, function in vars(holder).items()
+    if getattr(function, "__self__", None) is vars(holder)[drawing].__self__ and not name.endswith(("state", "seed"))
+]
+
+
 class no_python_draws:
-    """Refuses what would be drawn once, while the module is captured, and never again."""
+    """Refuses what would be drawn once, while the module is captured, and never again. PYTHON_DRAWS have the line; this
+    sees what a program has imported by name, and generators of its own."""
 
     def __enter__(self) -> None:
         self._before = self._states()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if error is None and self._states() != self._before:
-            raise Refusal("the program draws numbers in Python (`random`, `numpy.random`), which a graph would repeat")
+            raise Refusal(_DRAWS)
 
     def _states(self) -> Any:
         return random.getstate(), repr(np.random.get_state())
