@@ -584,3 +584,24 @@ def test_the_next_process_finds_the_programs(function: Any, monkeypatch: pytest.
     monkeypatch.setattr(plan, "make", refuse)
     monkeypatch.setattr(plan, "make_count", refuse)
     np.testing.assert_array_equal(run(), captured)
+
+
+class KeepsTable(nn.Module):
+    """A table that each call would compute again, beside a size that data decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables: dict[int, torch.Tensor] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) not in self.tables:
+            self.tables[len(x)] = torch.arange(len(x), device=x.device)
+        y = x * self.tables[len(x)][:, None]
+        return y[y > 0] if (y > 2).any() else y[y > 1]
+
+
+def test_a_table_beside_a_size() -> None:
+    net: Any = bridge.cell(KeepsTable())
+    call = ms.jit(net)
+    for array in (*ARRAYS[:2], ARRAYS[0] * 4):
+        np.testing.assert_array_equal(call(ms.Tensor(array)).asnumpy(), KeepsTable()(on_device(array)).cpu().numpy())

@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -188,7 +188,13 @@ def make_count(
     program.groups = [[found.positions[i] for i in group] for group in program.groups]
     tree = [found.numbers, None if lines is None else sorted(lines)]
     plan = Plan(program, len(found.listing.outputs), tree, [], [], [None] * len(found.run.inputs), [], "")
-    return plan, origins[id(found.run)]
+    # What the function keeps is that of the last run.
+    runs = list(origins.values())
+    return plan, replace(
+        origins[id(found.run)],
+        is_constant=lambda *given: any(run.is_constant(*given) for run in runs),
+        follows_from_state=lambda tensor: any(run.follows_from_state(tensor) for run in runs),
+    )
 
 
 def _origin(captured: Captured) -> Origin:
