@@ -24,8 +24,14 @@ _STATISTICS = {
 }  # fmt: skip
 # Of calls that may ask for data, as index.Tensor does of a mask.
 _ASK_FOR_DATA = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-# Of calls that take any dtypes, or change the state of a generator.
-_IS_PLAIN = {torch.Tag.pointwise, torch.Tag.nondeterministic_seeded}
+# Their meta kernels let dtypes pass that the kernels refuse.
+_TAKE_ANY_DTYPES = {
+    "aten::nll_loss_forward", "aten::nll_loss2d_forward", "aten::multi_margin_loss",
+    "aten::multilabel_margin_loss_forward",
+    "aten::binary_cross_entropy", "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution",
+    "aten::native_layer_norm", "aten::native_group_norm", "aten::native_batch_norm", "aten::grid_sampler_2d",
+    "aten::grid_sampler_3d", "aten::_cdist_forward", "aten::index_put", "aten::index_put_",
+}  # fmt: skip
 _OF_DTYPES = re.compile("dtype|scalar type|same type|not implemented for")
 # The second argument's data alone decides how many elements they take.
 MASK_DTYPES = (torch.bool, torch.uint8)
@@ -67,7 +73,7 @@ def refuse_out_of_range(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
 def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     """Raise what the kernel says of tensors of several dtypes, which inference may let pass: of a linear layer's, or of
     classes that are not int64."""
-    if not _IS_PLAIN.isdisjoint(func.tags) or any(argument.alias_info for argument in func._schema.arguments):
+    if func._schema.name not in _TAKE_ANY_DTYPES:
         return
     dtypes = {value.dtype for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)}
     numbers = {dtype for dtype in dtypes if dtype.is_floating_point or dtype.is_complex}
