@@ -39,7 +39,8 @@ _INTEGER = 37
 _MOST = 1000
 # After so many runs it is likely that they do not come to an end.
 _MOST_RUNS = 300
-# After so many questions of one line whose other answer led to an error, those to come are taken to be like them.
+# After so many questions of one line, called by the same lines, whose other answer led to an error, those to come are
+# taken to be like them.
 _ALIKE = 4
 
 
@@ -59,6 +60,7 @@ class Answer:
         error: what the other value leads to; empty if that is not known yet, or the question is refused.
         after: the answers to the questions after it, where it has its other value.
         line: the program's that asks.
+        callers: that line and those that have called it, as one number.
         of_finite: the value where numbers are finite; None if the question is another one.
     """
 
@@ -66,6 +68,7 @@ class Answer:
     error: str = ""
     after: tuple[Answer, ...] = ()
     line: tuple[str, int] = "", 0
+    callers: int = 0
     of_finite: bool | None = None
 
     @property
@@ -89,7 +92,7 @@ class Guards:
         self.takes_held = takes_held
         self._both_ways = both_ways
         self._runs = 0
-        self._errors: dict[tuple[str, int], list[Answer]] = {}  # answers whose other value led to an error, by lines
+        self._errors: dict[int, list[Answer]] = {}  # answers whose other value led to an error, by their callers
         self._takes_alike, self._took_alike = True, False  # whether an answer may be, and was, taken to be like others
         self._answers: list[Answer] = []
         self._asked = self._numbers = 0
@@ -139,11 +142,11 @@ class Guards:
             return Answer(None, _BOTH_WAYS, line=line)
         if line in self._mend and of_finite is not None:
             return Answer(of_finite, _NOT_FINITE, line=line, of_finite=of_finite)
-        return self._alike(Answer(True, line=line, of_finite=of_finite))
+        return self._alike(Answer(True, line=line, callers=_callers(frame), of_finite=of_finite))
 
     def _alike(self, answer: Answer) -> Answer:
         """The answer, as those of its line, if they are many and all the same."""
-        known = self._errors.get(answer.line, [])
+        known = self._errors.get(answer.callers, [])
         values = {other.value for other in known}
         if answer.error or not self._takes_alike or len(known) < _ALIKE or values != {answer.value}:
             return answer
@@ -188,7 +191,7 @@ class Guards:
         words = re.sub(r"\bnan\b", "?", str(error)) if self._gave_numbers else str(error)
         words = re.sub(rf"\b{_INTEGER}\b", "?", words) if self._gave_integers else words
         found = replace(last, value=not last.value, error=f"{type(error).__name__}: {words}")
-        self._errors.setdefault(last.line, []).append(found)
+        self._errors.setdefault(last.callers, []).append(found)
         self._answers += [found, *last.after]
         self._gave_numbers = self._gave_integers = False
         if last.value is False:  # True is known to lead to the end
@@ -287,6 +290,14 @@ def _question() -> FrameType:
     while frame.f_back is not None and _is_inside(pathlib.Path(frame.f_code.co_filename)):
         frame = frame.f_back
     return frame
+
+
+def _callers(frame: FrameType | None) -> int:
+    lines = []
+    while frame is not None:
+        lines.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return hash(tuple(lines))
 
 
 def _is_inside(path: pathlib.Path) -> bool:
