@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import mindspore
 from mindspore import Parameter, Tensor, context, nn
-from mindspore._c_expression import typing
+from mindspore._c_expression import Cell_, MixedPrecisionType, typing
 from mindspore.ops import primitive as _primitive
 from mindspore.ops.composite import base as _composite
 from mindspore.ops.composite.multitype_ops import getitem_impl
@@ -445,6 +445,17 @@ def parameters_in(cell: nn.Cell) -> dict[str, Parameter]:
     return cast("dict[str, Parameter]", cell._params)
 
 
+def leave_inputs(cell: nn.Cell) -> None:
+    """Have graphs leave the inputs of a Cell in their dtypes, where `to_float` asks for a lower precision.
+
+    PyNative mode goes by the attribute `mixed_precision_type`, and stays as it is.
+    """
+    low = [flag for flag in ("fp16", "bf16") if cell.get_flags().get(flag)]
+    if low:
+        cell.get_flags().update(dict.fromkeys(low, False))
+        Cell_.set_mixed_precision_type(cell, MixedPrecisionType.NOTSET)
+
+
 def is_plain(cell: nn.Cell) -> bool:
     """Whether the call of a Cell in PyNative mode is that of its `construct`: it has no hooks and is not recomputed."""
     hooks = (
@@ -452,3 +463,43 @@ def is_plain(cell: nn.Cell) -> bool:
         "_forward_hook_with_kwargs",
     )  # fmt: skip
     return not any(getattr(cell, name, None) for name in hooks) and getattr(cell, "_recompute_cell", None) is None
+
+
+# What only the Cell itself has: its Parameters, its graphs, and what holds the Cell.
+_OF_ONE_CELL = frozenset((
+    "_params", "_create_time", "_compile_cache", "_compile_phase", "_phase_cache", "_compiled", "_jit_graph_name",
+    "current_phase", "arguments_key", "is_top_cell", "sequence_modified", "_mutable_flags", "_has_mutable_args_list",
+    "_lazy_construct_sig", "_shard_fn", "_cell_backward_hook", "_cell_backward_pre_hook", "_has_config_recompute",
+    "_recompute_cell",
+))  # fmt: skip
+
+
+def attributes_of(cell: nn.Cell) -> dict[str, Any]:
+    """The attributes of a Cell that a copy has too: modes, dtypes, hooks, Cells and what the user has set."""
+    found = {name: value for name, value in vars(cell).items() if name not in _OF_ONE_CELL}
+    for inside in ("_cells", "_primitives"):  # some attributes are in one of these too
+        found[inside] = type(found[inside])(item for item in found[inside].items() if item[0] not in _OF_ONE_CELL)
+    recomputed = getattr(cell, "_recompute_cell", None)
+    found["_recompute_cell"] = None
+    if recomputed is None:
+        found["_has_config_recompute"] = cell._has_config_recompute  # by a Cell around it
+    else:
+        found["_recompute_cell"] = {} if isinstance(recomputed, nn.Cell) else {"use_reentrant": False}
+    return found
+
+
+def give_attributes(cell: nn.Cell, attributes: dict[str, Any]) -> None:
+    """Give a Cell what `attributes_of` found for another."""
+    given = dict(attributes)
+    recomputed = given.pop("_recompute_cell")
+    backward = {
+        kind: [*(given.pop(f"_lazy_{kind}_hook", None) or given.pop(f"_{kind}_hook", None) or {}).values()]
+        for kind in ("backward", "backward_pre")
+    }
+    cell.__dict__.update(given)
+    cell._add_mixed_precision_flag(**given.get("_func_graph_flags", {}))
+    for kind, hooks in backward.items():
+        for hook in hooks:
+            getattr(cell, f"register_{kind}_hook")(hook)
+    if recomputed is not None:
+        cell.recompute(**recomputed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import mindspore as ms
@@ -402,3 +403,114 @@ def test_all_parameters_are_there_in_a_loss() -> None:
     expected = ms.value_and_grad(loss, None, weights)(numbers(3, 4))
     found = bridge.value_and_grad(loss, None, weights)(numbers(3, 4))
     assert equal(found[0], expected[0]) and all(map(equal, found[1], expected[1]))
+
+
+class Keeps:
+    """An object with a Cell, whose methods write to what it has."""
+
+    total = 0
+
+    def __init__(self) -> None:
+        self.line = Line(4)
+        self.other = Line(4)
+        self.lines = [self.line]
+        self.table: dict[str, Any] = {"line": self.line, "n": 0}
+        self.seen: list[int] = []
+        self.best: Any = None
+        self._factor = 1.0
+
+    @property
+    def factor(self) -> float:
+        return self._factor
+
+    @factor.setter
+    def factor(self, value: float) -> None:
+        self._factor = value
+
+    def __call__(self, x: Any) -> Any:
+        global calls
+        calls += 1
+        self.factor *= 2.0
+        self.seen.append(calls)
+        self.table["n"] += 1
+        self.lines.append(self.other)
+        self.best = self.lines[-1]
+        Keeps.total += 1
+        type(self).total += 1
+        assert isinstance(self, Keeps) and self.best is self.other and self in {self}
+        return aten.mul(self.best(self.line(x)), self.factor + len(self.lines) + self.table["n"])
+
+
+calls = 0
+
+
+def test_what_an_object_keeps_is_seen_and_written() -> None:
+    global calls
+    calls = Keeps.total = 0
+    torch.manual_seed(0)
+    own, inner = Keeps(), Keeps()
+    fused = bridge.fuse(inner)
+    found = [fused(numbers(3, 4)) for _ in range(3)]
+    assert (calls, Keeps.total, inner.seen) == (3, 6, [1, 2, 3])
+    calls = Keeps.total = 0
+    assert all(map(equal, found, [own(numbers(3, 4)) for _ in range(3)]))
+    assert (inner.factor, inner.table["n"], own.factor) == (8.0, 3, 8.0)
+    assert inner.lines == [inner.line, *[inner.other] * 3] and inner.best is inner.other
+    assert inner.table["line"] is inner.line
+    inner.line, own.line = (Line(4) for _ in range(2))
+    with pytest.raises(RuntimeError, match=r"was not there when the program was made"):
+        fused(numbers(3, 4))
+
+
+def test_what_an_object_cannot_keep_is_refused() -> None:
+    holder = SimpleNamespace(line=Line(4), lines=[Line(4)], seen=[], last=None)
+
+    @bridge.fuse
+    def assigns(x: Any) -> Any:
+        holder.last = [holder.line(x)]
+        return x
+
+    @bridge.fuse
+    def appends(x: Any) -> Any:
+        holder.lines.append(holder.line(x))
+        return x
+
+    with pytest.raises(AttributeError, match=r"SimpleNamespace\.last is assigned a tensor.* give it as a result"):
+        assigns(numbers(3, 4))
+    with pytest.raises(RuntimeError, match=r"puts a tensor into a list .* give it as a result"):
+        appends(numbers(3, 4))
+    assert holder.last is None and len(holder.lines) == 1 and isinstance(holder.lines[0], Line)
+
+
+def test_an_object_in_a_graph_is_what_it_was_when_mindspore_compiled(context_mode: str) -> None:
+    holder = SimpleNamespace(line=Line(4), scale=ms.Tensor(2.0), power=1)
+    fused = bridge.fuse(lambda x: aten.pow(aten.mul(holder.line(x), holder.scale), holder.power))
+    line = torch.nn.functional.linear
+
+    def expected() -> torch.Tensor:
+        x, weight, bias = (
+            torch.tensor(value.asnumpy()) for value in (numbers(3, 4), holder.line.weight, holder.line.bias)
+        )
+        return line(x, weight, bias) * 2.0
+
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return fused(x)
+
+    run = ms.jit(step) if context_mode == "graph" else step
+    assert run(numbers(3, 4)).asnumpy().tobytes() == expected().numpy().tobytes()
+    holder.line.weight.set_data(ms.Tensor(2 * data(4, 4)))
+    assert run(numbers(3, 4)).asnumpy().tobytes() == expected().numpy().tobytes()
+
+
+def test_a_method_of_a_cell_sees_twins_of_globals(context_mode: str) -> None:
+    class Own(nn.Cell):
+        def construct(self, x: Any) -> Any:
+            return aten.mul(shared_line(x), shared_scale)
+
+    fused = bridge.fuse(Own())
+    x, weight, bias = (torch.tensor(value.asnumpy()) for value in (numbers(3, 4), shared_line.weight, shared_line.bias))
+    expected = torch.nn.functional.linear(x, weight, bias) * 3.0
+    assert fused(numbers(3, 4)).asnumpy().tobytes() == expected.numpy().tobytes()
+
+
+shared_line, shared_scale = Line(4), ms.Tensor(3.0)

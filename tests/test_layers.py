@@ -574,6 +574,48 @@ def test_copies() -> None:
         assert not np.array_equal(copied[0].weight.asnumpy(), net[0].weight.asnumpy())
 
 
+def test_a_layers_parameter_is_taken_out_by_none() -> None:
+    layer, x = tnn.Linear(3, 4), ms.Tensor(data(2, 3))
+    expected = layer(x).asnumpy()
+    for change in (
+        lambda: delattr(layer, "bias"),
+        lambda: layer.insert_param_to_cell("bias", ms.Parameter(ms.ops.ones(4), name="bias")),
+    ):
+        with pytest.raises(AttributeError, match=r"Linear\.bias stays the Parameter.*assign to it, `layer\.bias = "):
+            change()
+    assert np.array_equal(layer(x).asnumpy(), expected)
+    layer.bias = None
+    assert [parameter.name for parameter in layer.get_parameters()] == ["weight"]
+    assert np.array_equal(layer(x).asnumpy(), aten.linear(x, layer.weight).asnumpy())
+    norm = tnn.BatchNorm1d(3)
+    with pytest.raises(AttributeError, match=r"BatchNorm1d\.running_mean stays the Parameter"):
+        norm.running_mean = None
+    norm.running_mean = ms.ops.ones(3)
+    assert norm.module.running_mean.sum() == 3  # type: ignore[union-attr,operator]
+
+
+def test_a_copy_keeps_what_layers_inside_others_have() -> None:
+    class Net(tnn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = tnn.Embedding(5, 3)
+            self.body = tnn.Sequential(tnn.Linear(3, 3), tnn.ReLU())
+            self.head = tnn.Linear(3, 5, bias=False)
+            self.head.weight = self.table.weight
+
+        def construct(self, words: Any) -> Any:
+            return self.head(self.body(self.table(words)))
+
+    net, words = Net(), ms.Tensor([1, 4])
+    net.body.requires_grad_(False)
+    net.to_float(ms.float16)
+    found = copy.deepcopy(net)
+    assert [parameter.name for parameter in found.trainable_params()] == ["table.weight"]
+    assert found.head.weight is found.table.weight is not net.table.weight
+    assert found(words).dtype == net(words).dtype == ms.float16
+    assert np.array_equal(found(words).asnumpy(), net(words).asnumpy())
+
+
 class Own(tnn.Linear):
     pass
 

@@ -336,3 +336,125 @@ def test_level_o1_leaves_a_network_that_is_a_layer_or_module(make: Callable[[], 
         np.testing.assert_array_equal(array(change(net)(ms.Tensor(X))), expected)
     model = ms.train.Model(net, tnn.CrossEntropyLoss(), nn.Adam(net.trainable_params(), 1e-2), amp_level="O1")
     np.testing.assert_array_equal(array(model.predict(ms.Tensor(X))), expected)
+
+
+# `to_float` of a PyTorch module's Cell, or of a layer, is torch.autocast.
+
+
+class Residual(torch.nn.Module):
+    """Gives three results: in float32 of an input in float32, in the lower precision, and of both. None of them may see
+    an input that was cast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm = torch.nn.LayerNorm(8)
+        self.batch_norm = torch.nn.BatchNorm1d(8)
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor, scale: torch.Tensor) -> Any:
+        linear = self.linear(self.batch_norm(self.norm(x)))
+        return (linear.float() - target).square().mean() * scale, linear, x + linear, torch.softmax(x, -1), x.sum()
+
+
+class Around(nn.Cell):
+    def __init__(self, cell: nn.Cell) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def construct(self, x, target, scale):
+        return self.cell(x, target, scale=scale)
+
+
+WRAPS: dict[str, Callable[[nn.Cell, Any], nn.Cell]] = {
+    "cell": lambda cell, dtype: cell.to_float(dtype),
+    "in another": lambda cell, dtype: Around(cell.to_float(dtype)),
+    "changed": lambda cell, dtype: Around(cell.to_float(ms.float32).to_float(dtype)),
+}
+TARGET = RANDOM.standard_normal((4, 8), np.float32)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("is_in_graph", [False, True])
+def test_a_modules_to_float_is_torch_autocast(is_in_graph: bool, wrap: str, dtype: Any) -> None:
+    module = Residual()
+    leaves = [torch.tensor(value, requires_grad=True) for value in (X, TARGET)]
+    with torch.autocast("cpu", HALVES[dtype]):
+        expected = module(*leaves, scale=torch.tensor(3.001))
+    expected[0].backward()
+    net = WRAPS[wrap](bridge.cell(Residual()), dtype)
+
+    def results(x, target, scale):
+        return net(x, target, scale=scale)
+
+    differentiate = ms.value_and_grad(results, (0, 1), net.trainable_params(), has_aux=True)
+
+    def step(x, target, scale):
+        return differentiate(x, target, scale)
+
+    given = ms.Tensor(X), ms.Tensor(TARGET), ms.Tensor(3.001)
+    found, (of_inputs, of_weights) = (ms.jit(step) if is_in_graph else step)(*given)
+    for own, other in zip(found, expected, strict=True):
+        equal(own, other)
+    gradients = [leaf.grad for leaf in (*leaves, *module.parameters())]
+    for own, other in zip((*of_inputs, *of_weights), gradients, strict=True):
+        assert other is not None
+        equal(own, other)
+    statistics = dict(module.named_buffers())["batch_norm.running_mean"]
+    equal(dict(net.parameters_and_names())[_path(net, "batch_norm.running_mean")], statistics)
+
+
+def _path(net: nn.Cell, name: str) -> str:
+    return f"cell.{name}" if isinstance(net, Around) else name
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+def test_a_layers_to_float_is_torch_autocast(mode: int, dtype: Any) -> None:
+    modules = {
+        "softmax": (torch.nn.Softmax(-1), tnn.Softmax(-1)),
+        "norm": (torch.nn.LayerNorm(8), tnn.LayerNorm(8)),
+        "several": (
+            torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Linear(8, 4)),
+            tnn.Sequential(tnn.LayerNorm(8), tnn.Linear(8, 4)),
+        ),
+    }
+    ms.set_context(mode=mode)
+    for module, layer in modules.values():
+        for parameter, own in zip(module.parameters(), layer.trainable_params(), strict=True):
+            own.set_data(ms.Tensor(parameter.detach().numpy()))
+        with torch.autocast("cpu", HALVES[dtype]):
+            expected = module(torch.tensor(X))
+        equal(layer.to_float(dtype)(ms.Tensor(X)), expected)
+
+
+class Twice(tnn.Linear):
+    """Has its own `construct`, for whose calls MindSpore casts."""
+
+    def construct(self, x):
+        return super().construct(x), aten.mul(x, 1.001)
+
+
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+def test_own_code_in_a_class_of_a_layer_is_cast_for_by_mindspore(mode: int) -> None:
+    ms.set_context(mode=mode)
+    _, product = Twice(8, 4).to_float(ms.float16)(ms.Tensor(X))
+    equal(product, torch.tensor(X).half() * 1.001)
+
+
+def test_a_cell_around_a_module_casts_its_own_inputs_in_a_graph() -> None:
+    class Outer(nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = bridge.cell(torch.nn.LayerNorm(8))
+
+        def construct(self, x):
+            return self.norm(x)
+
+    net = Outer().to_float(ms.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        in_pynative, in_graph = (net.norm.module(x) for x in (torch.tensor(X), torch.tensor(X).bfloat16()))
+    equal(net(ms.Tensor(X)), in_pynative)
+    ms.set_context(mode=ms.GRAPH_MODE)
+    equal(net(ms.Tensor(X)), in_graph)

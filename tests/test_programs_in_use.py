@@ -19,10 +19,12 @@ import mindspore as ms
 import numpy as np
 import pytest
 import torch
+from mindspore import nn
 from torch.nn import functional as F
 
 import bridge
 from bridge import aten
+from bridge import nn as tnn
 from bridge.op import devices
 from shared import FailsInBackward, data
 
@@ -487,13 +489,270 @@ def test_another_parameter_for_one_of_pytorchs_is_refused() -> None:
     net, x = bridge.cell(module), ms.Tensor(data(5, 3))
     before = net(x)
     with pytest.raises(
-        ValueError, match=r"ModuleCell\.weight stays the Parameter that shares its memory with PyTorch's"
+        AttributeError, match=r"ModuleCell\.weight stays the Parameter that shares its memory with PyTorch's"
     ):
         net.weight = ms.Parameter(ms.ops.zeros((2, 3)), name="weight")
     assert np.array_equal(net(x).asnumpy(), before.asnumpy())
     net.weight = net.weight
     net.weight.set_data(ms.ops.zeros((2, 3)))
     assert np.array_equal(net(x).asnumpy()[0], module.bias.detach().cpu().numpy())
+
+
+class WithHead(torch.nn.Module):
+    heads = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Linear(4, 3)
+        self.fc = torch.nn.Linear(3, 2)
+        self._fc = torch.nn.Linear(2, 2)
+        self.register_buffer("positions", torch.ones(1), persistent=False)
+        self.scale = 2.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._fc(self.fc(self.body(x))) * self.scale * self.positions
+
+
+PARTS: dict[str, Callable[[], Any]] = {
+    "a Cell": lambda: nn.Dense(3, 5),
+    "a layer": lambda: tnn.Linear(3, 5),
+    "a module": lambda: torch.nn.Linear(3, 5),
+    "a Parameter": lambda: ms.Parameter(ms.ops.ones(3), name="own"),
+    "a tensor": lambda: ms.ops.ones(3),
+    "a buffer": lambda: tnn.Buffer(ms.ops.ones(3)),
+    "a number": lambda: 1.0,
+    "None": lambda: None,
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("name", ["fc", "_fc", "positions", "scale", "heads", "forward"])
+def test_what_the_module_has_is_not_assigned(name: str, part: str, tmp_path: pathlib.Path) -> None:
+    net, x = bridge.cell(WithHead()), ms.Tensor(data(5, 4))
+    before, listed = net(x).asnumpy(), list(net.parameters_dict())
+    words = rf"ModuleCell takes no other {name}: its `module` has it.*`module\.{name} = \.\.\.`, then `bridge\.cell"
+    with pytest.raises(AttributeError, match=words):
+        setattr(net, name, PARTS[part]())
+    with pytest.raises(AttributeError, match=words):
+        delattr(net, name)
+    assert np.array_equal(net(x).asnumpy(), before) and list(net.parameters_dict()) == listed
+    ms.save_checkpoint(net, str(tmp_path / "net.ckpt"))
+    assert list(ms.load_checkpoint(str(tmp_path / "net.ckpt"))) == listed
+
+
+INSERTED: dict[str, Callable[[Any], Any]] = {
+    "None": lambda net: setattr(net, "bias", None),
+    "a number": lambda net: setattr(net, "bias", 1.0),
+    "a Cell": lambda net: setattr(net, "bias", nn.ReLU()),
+    "deleted": lambda net: delattr(net, "bias"),
+    "inserted": lambda net: net.insert_param_to_cell("bias", ms.Parameter(ms.ops.zeros(2), name="bias")),
+    "a child": lambda net: net.insert_child_to_cell("bias", nn.ReLU()),
+}
+
+
+@pytest.mark.parametrize("change", INSERTED)
+@pytest.mark.parametrize("make", [lambda: bridge.cell(torch.nn.Linear(3, 2)), lambda: bridge.fuse(tnn.Linear(3, 2))])
+def test_a_parameter_is_not_taken_out(make: Callable[[], Any], change: str) -> None:
+    net, x = make(), ms.Tensor(data(5, 3))
+    before = net(x).asnumpy()
+    with pytest.raises(AttributeError, match=r"Cell\.bias stays the Parameter.* before bridge\.(cell|fuse)"):
+        INSERTED[change](net)
+    assert [parameter.name for parameter in net.trainable_params()] == ["weight", "bias"]
+    assert np.array_equal(net(x).asnumpy(), before)
+    net.bias = ms.ops.zeros(2)
+    assert np.array_equal(net(x).asnumpy(), (net(x) - net.bias).asnumpy())
+
+
+def test_parts_are_not_inserted_under_the_modules_names() -> None:
+    net = bridge.cell(WithHead())
+    for insert in (
+        lambda: net.insert_child_to_cell("fc", nn.Dense(3, 5)),
+        lambda: net.insert_param_to_cell("scale", ms.Parameter(ms.ops.ones(1), name="scale")),
+        lambda: net.register_buffer("positions", ms.ops.ones(1)),
+    ):
+        with pytest.raises(AttributeError, match="ModuleCell takes no other"):
+            insert()
+    assert not net.name_cells()
+
+
+def test_other_names_are_the_cells_own() -> None:
+    net, x = bridge.cell(torch.nn.Linear(3, 2)), ms.Tensor(data(5, 3))
+    before = net(x).asnumpy()
+    net.mark, net.type, net._private = 3, "linear", [4]
+    net.child, net.own = nn.Dense(2, 2), ms.Parameter(ms.ops.ones(1), name="own")
+    net.tied = net.weight
+    net.insert_child_to_cell("other", nn.ReLU())
+    net.phase, net.training, net.requires_grad, net.pipeline_stage, net.cell_init_args = "train", True, True, 1, ""
+    net.add_flags(sink_mode=True)
+    net.set_jit_config(ms.JitConfig())
+    net.update_parameters_name("net.")
+    assert [one.name for one in net.get_parameters()] == [
+        "net.weight", "net.bias", "net.own", "net.child.weight", "net.child.bias",
+    ]  # fmt: skip
+    net.child = nn.Dense(2, 2, has_bias=False)
+    net.own = None
+    del net.mark, net.other
+    assert list(net.name_cells()) == ["child"] and not hasattr(net, "mark")
+    assert np.array_equal(net(x).asnumpy(), before)
+
+
+def test_another_head_is_the_modules() -> None:
+    module = WithHead()
+    module.fc, module._fc = torch.nn.Linear(3, 7), torch.nn.Linear(7, 7)
+    net = bridge.cell(module)
+    assert net(ms.Tensor(data(5, 4))).shape == (5, 7)
+    assert net.parameters_dict()["fc.weight"].shape == (7, 3)
+
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "copied": copy.deepcopy,
+    "pickled": lambda net: pickle.loads(pickle.dumps(net)),
+}
+MADE: dict[str, Callable[[], Any]] = {
+    "a module": lambda: bridge.cell(torch.nn.Linear(3, 3)),
+    "a layer": lambda: tnn.Linear(3, 3),
+    "a module around": lambda: Around(bridge.cell(torch.nn.Linear(3, 3))),
+    "a layer around": lambda: Around(tnn.Linear(3, 3)),
+}
+
+
+class Around(nn.Cell):
+    """A Cell with another name for a Parameter of a Cell inside it, which `inner` is."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.before = inner.weight
+        self.inner = inner
+
+    @property
+    def weight(self) -> ms.Parameter:
+        return self.inner.weight
+
+    @property
+    def module(self) -> torch.nn.Module:
+        return self.inner.module
+
+    def construct(self, x: Any) -> Any:
+        return self.inner(x) @ self.before
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+class TestCopies:
+    """What MindSpore keeps in a copy of a Cell is kept."""
+
+    def test_frozen_parameters(self, make: Callable[[], Any], copied: Callable[[Any], Any]) -> None:
+        net = make()
+        names = [one.name for one in net.trainable_params()]
+        net.weight.requires_grad = False
+        found = copied(net)
+        assert [one.name for one in found.trainable_params()] == names[1:]
+        assert not found.module.weight.requires_grad and found.module.bias.requires_grad
+        net.weight.requires_grad = True
+        assert [one.name for one in copied(net).trainable_params()] == names
+
+    def test_new_data(self, make: Callable[[], Any], copied: Callable[[Any], Any]) -> None:
+        net = make()
+        net.weight.data = ms.ops.ones((3, 3))
+        found = copied(net)
+        assert found.module.weight.sum() == 9 and found.weight.asnumpy().sum() == 9
+
+    def test_tied_parameters(self, make: Callable[[], Any], copied: Callable[[Any], Any]) -> None:
+        net, x = Around(make()), ms.Tensor(data(2, 3))
+        expected = net(x).asnumpy()
+        found = copied(net)
+        assert found.before is found.weight and found.before is not net.before
+        assert [one.name for one in found.get_parameters()] == [one.name for one in net.get_parameters()]
+        found.before.set_data(ms.ops.zeros((3, 3)))
+        assert not found(x).asnumpy().any() and not found.module.weight.any()
+        assert np.array_equal(net(x).asnumpy(), expected)
+
+    def test_what_the_cell_has_of_its_own(self, make: Callable[[], Any], copied: Callable[[Any], Any]) -> None:
+        net, x = make(), ms.Tensor(data(2, 3))
+        net.mark, net.itself = [5], [net]
+        net.child, net.own, net.tied = tnn.Linear(2, 2), ms.Parameter(ms.ops.ones(1), name="own"), net.weight
+        net.register_forward_hook(_nothing_of)
+        net.set_grad()
+        net.add_flags(sink_mode=True)
+        found = copied(net)
+        assert found.mark == [5] and found.itself[0] is found and found.sink_mode and found.requires_grad
+        assert found.tied is found.weight and found.own is not net.own and found.child is not net.child
+        assert [one.name for one in found.get_parameters()] == [one.name for one in net.get_parameters()]
+        assert not found(x).asnumpy().any()
+        found.mark.append(6)
+        assert net.mark == [5]
+
+
+@pytest.mark.parametrize("make", [MADE["a module"], MADE["a layer"]])
+@pytest.mark.parametrize("around", [lambda net: net, lambda net: nn.SequentialCell(net)])
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+def test_a_copy_keeps_its_dtype(
+    make: Callable[[], Any], around: Callable[[Any], Any], copied: Callable[[Any], Any]
+) -> None:
+    net, x = around(make()).to_float(ms.float16), ms.Tensor(data(2, 3))
+    expected = net(x)
+    assert expected.dtype == ms.float16
+    for found in (copied(net), copied(nn.SequentialCell(net))):
+        for run in (found, ms.jit(found)):
+            assert run(x).dtype == ms.float16
+            assert np.array_equal(run(x).asnumpy(), expected.asnumpy())
+
+
+def _nothing_of(cell: Any, inputs: Any, result: Any) -> Any:
+    return result * 0
+
+
+def test_hooks_of_the_backward_pass_are_copied() -> None:
+    net, x = bridge.cell(torch.nn.Linear(3, 3)), ms.Tensor(data(2, 3))
+    seen: list[Any] = []
+    net.register_backward_hook(lambda cell, inputs, outputs: seen.append(cell))
+    ms.grad(net, None, net.trainable_params())(x)
+    found = copy.deepcopy(net)
+    ms.grad(found, None, found.trainable_params())(x)
+    assert len(seen) == 2  # MindSpore gives them the Cell's name
+
+
+def test_a_copy_is_recomputed_with_its_own_parameters() -> None:
+    net, x = bridge.cell(torch.nn.Linear(3, 3)), ms.Tensor(data(2, 3))
+    net.recompute()
+    found = copy.deepcopy(net)
+    for parameter in found.trainable_params():
+        parameter.set_data(parameter * 0)
+    value, gradients = ms.value_and_grad(found, None, found.trainable_params())(x)
+    assert not value.asnumpy().any() and gradients[0].asnumpy().any()
+    assert net(x).asnumpy().any()
+
+
+def test_hooks_that_cannot_be_pickled_are_not() -> None:
+    net = bridge.cell(torch.nn.Linear(3, 3))
+    net.register_forward_hook(lambda cell, inputs, result: None)
+    assert copy.deepcopy(net)(ms.Tensor(data(2, 3))).shape == (2, 3)
+    with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):
+        pickle.dumps(net)
+
+
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+def test_a_copy_has_graphs_of_its_own(mode: int) -> None:
+    ms.set_context(mode=mode)
+    net, x = bridge.cell(torch.nn.Linear(3, 3)), ms.Tensor(data(2, 3))
+    expected = net(x).asnumpy()
+    found = copy.deepcopy(net)
+    assert np.array_equal(found(x).asnumpy(), expected)
+    found.weight.set_data(ms.ops.zeros((3, 3)))
+    assert not np.array_equal(found(x).asnumpy(), expected)
+    del found
+    gc.collect()
+    assert np.array_equal(net(x).asnumpy(), expected)
+
+
+def test_a_fused_cell_is_copied_with_what_it_has() -> None:
+    net, x = bridge.fuse(tnn.Linear(3, 3)), ms.Tensor(data(2, 3))
+    net.weight.requires_grad = False
+    net.mark = 5
+    net.register_forward_hook(_nothing_of)
+    found = copy.deepcopy(net)
+    assert found.mark == 5 and [one.name for one in found.trainable_params()] == ["bias"]
+    assert not found(x).asnumpy().any() and found.weight is found.block.weight is not net.weight
 
 
 def test_captures_on_two_threads_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import mindspore as ms
 import numpy as np
@@ -14,6 +17,7 @@ from mindspore import nn, ops
 
 import bridge
 from bridge import aten, optim
+from bridge import nn as tnn
 from bridge.torch.nn import functional as F
 from shared import data, on_device, torch_device
 
@@ -355,3 +359,222 @@ def test_checkpoints_of_the_older_kind(mode: Mode) -> None:
 
 def test_a_cell_shows_its_module() -> None:
     assert repr(bridge.cell(torch.nn.Linear(2, 3))).startswith("ModuleCell(Linear(in_features=2, out_features=3")
+
+
+def helper(net, x, y):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+    return F.cross_entropy(net(x), y)
+
+
+class Trainer:
+    """Its loss is a method, and its net, its optimizer and its program are attributes."""
+
+    def __init__(self, net: nn.Cell) -> None:
+        self.net = net
+        self.criterion = tnn.CrossEntropyLoss()
+        self.optimizer = optim.SGD(net.trainable_params(), 0.1, momentum=0.9)
+        self.calls = 0
+        self.differentiate = bridge.value_and_grad(self.loss, None, self.optimizer.parameters)
+
+    @property
+    def logits(self) -> Any:
+        return self.net
+
+    def loss(self, x: Any, y: Any) -> Any:
+        self.calls += 1
+        return self.measured(self.logits(x), y)
+
+    def measured(self, found: Any, y: Any) -> Any:
+        return self.criterion(found, y)
+
+    def step(self, x, y):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        loss, gradients = self.differentiate(x, y)
+        self.optimizer(gradients)
+        return loss
+
+    @ms.jit
+    def jitted(self, x, y):  # type: ignore[no-untyped-def]
+        loss, gradients = self.differentiate(x, y)
+        self.optimizer(gradients)
+        return loss
+
+
+class Derived(Trainer):
+    __slots__ = ("more",)
+
+    def measured(self, found: Any, y: Any) -> Any:
+        return super().measured(found, y)
+
+
+@pytest.mark.parametrize("kind", [Trainer, Derived])
+@pytest.mark.parametrize("step", ["step", "jitted"])
+def test_a_trainers_net_is_an_attribute(step: str, kind: Any) -> None:
+    trainer, expected = kind(bridge.cell(module())), module().to(torch_device())
+    optimizer = torch.optim.SGD(expected.parameters(), 0.1, momentum=0.9)
+    x, y = (torch.tensor(value.asnumpy()).to(torch_device()) for value in batch())
+    for _ in range(3):
+        bridge.manual_seed(3)
+        found = getattr(trainer, step)(*batch())
+        torch.manual_seed(3)
+        loss = torch.nn.functional.cross_entropy(expected(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert found.asnumpy().tobytes() == loss.detach().cpu().numpy().tobytes()
+    for name, other in expected.state_dict().items():
+        assert trainer.net.parameters_dict()[name].asnumpy().tobytes() == other.cpu().numpy().tobytes()
+    assert trainer.calls >= 1 and (step == "jitted" or trainer.calls == 3)
+    # The program keeps nothing of the optimizer's.
+    assert len(trainer.differentiate.weights) == len(list(trainer.net.get_parameters()))
+
+
+class Called:
+    def __init__(self, net: nn.Cell) -> None:
+        self.net = net
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        return F.cross_entropy(self.net(x), y)
+
+
+class Slots:
+    __slots__ = ("net",)
+
+    def __init__(self, net: nn.Cell) -> None:
+        self.net = net
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+
+class Pair(NamedTuple):
+    net: nn.Cell
+    factor: float
+
+
+class MethodOfCell(nn.Cell):
+    def __init__(self, net: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.net = net
+
+    def loss(self, x: Any, y: Any) -> Any:
+        return F.cross_entropy(self.net(x), y)
+
+
+def of_class(net: nn.Cell) -> Any:
+    class Kind:
+        model = net
+
+        @classmethod
+        def loss(cls, x: Any, y: Any) -> Any:
+            return F.cross_entropy(cls.model(x), y)
+
+        @staticmethod
+        def static(x: Any, y: Any) -> Any:
+            return F.cross_entropy(net(x), y)
+
+    return Kind
+
+
+def nested(net: nn.Cell) -> Any:
+    outer = SimpleNamespace(inner=SimpleNamespace(nets=[Called(net)]))
+    outer.inner.outer = outer  # a circle
+    return outer
+
+
+in_global = SimpleNamespace()
+
+
+def of_file(net: nn.Cell) -> Any:
+    in_global.net, file = net, sys.modules[__name__]
+    return lambda x, y: file.helper(file.in_global.net, x, y)
+
+
+def of_global(net: nn.Cell) -> Any:
+    in_global.net = net
+    return lambda x, y: F.cross_entropy(in_global.net(x), y)
+
+
+def held(holder: Any, x: Any, y: Any) -> Any:
+    return helper(holder.net, x, y)
+
+
+def default(net: nn.Cell) -> Any:
+    one = SimpleNamespace(net=net)
+
+    def loss(x: Any, y: Any, holder: Any = one) -> Any:
+        return helper(holder.net, x, y)
+
+    return loss
+
+
+FORMS: dict[str, Callable[[nn.Cell], Any]] = {
+    "attribute of a variable": lambda net: (lambda q: lambda x, y: helper(q.net, x, y))(SimpleNamespace(net=net)),
+    "attribute of a global": of_global,
+    "attribute of a file": of_file,
+    "default": default,
+    "nested": lambda net: (lambda q: lambda x, y: q.inner.outer.inner.nets[0](x, y))(nested(net)),
+    "slots": lambda net: (lambda q: lambda x, y: helper(q["net"], x, y))(Slots(net)),
+    "named tuple": lambda net: (lambda q: lambda x, y: helper(q.net, x, y) * q.factor)(Pair(net, 1.0)),
+    "set": lambda net: (lambda q: lambda x, y: sum(helper(one, x, y) for one in q))({net}),
+    "getattr": lambda net: (lambda q: lambda x, y: helper(getattr(q, "n" + "et"), x, y))(SimpleNamespace(net=net)),
+    "callable": Called,
+    "bound method": lambda net: Called(net).__call__,
+    "method of a Cell": lambda net: MethodOfCell(net).loss,
+    "class method": lambda net: of_class(net).loss,
+    "static method": lambda net: of_class(net).static,
+    "method of a class": lambda net: (lambda q: lambda x, y: q.loss(x, y) * 0 + q.static(x, y))(of_class(net)),
+    "partial": lambda net: functools.partial(helper, net),
+    "partial of a method": lambda net: functools.partial(Trainer(net).measured, y=batch()[1]),
+    "partial of an object": lambda net: functools.partial(
+        lambda q, x, y: helper(q.net, x, y), SimpleNamespace(net=net)
+    ),
+    "layer made inside": lambda net: lambda x, y: tnn.CrossEntropyLoss()(net(x), y),
+    "layer": lambda net: (lambda layer: lambda x, y: layer(net(x), y))(tnn.CrossEntropyLoss()),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_net_may_be_anywhere(form: str, mode: Mode) -> None:
+    expected = module().to(torch_device()).eval()
+    x, y = (torch.tensor(value.asnumpy()).to(torch_device()) for value in batch())
+    net = bridge.cell(module()).set_train(False)
+    weights = net.trainable_params()
+    loss = FORMS[form](net)
+    given = batch()
+    if form == "partial of a method":
+        logits = bridge.fuse(net)(given[0])
+        found, gradient = mode(bridge.value_and_grad(loss))(logits)
+        leaf = expected(x).detach().requires_grad_()
+        value = torch.nn.functional.cross_entropy(leaf, y)
+        value.backward()
+        assert found.asnumpy().tobytes() == value.detach().cpu().numpy().tobytes()
+        assert leaf.grad is not None and gradient.asnumpy().tobytes() == leaf.grad.cpu().numpy().tobytes()
+        return
+    value = torch.nn.functional.cross_entropy(expected(x), y)
+    value.backward()
+    differentiate = bridge.value_and_grad(loss, None, weights)
+    fused = bridge.fuse(loss)
+
+    def step(x, y):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return differentiate(x, y), fused(x, y)
+
+    (found, gradients), again = mode(step)(*given)
+    for one in (found, again):
+        assert one.asnumpy().tobytes() == value.detach().cpu().numpy().tobytes()
+    for own, parameter in zip(gradients, expected.parameters(), strict=True):
+        assert parameter.grad is not None
+        assert own.asnumpy().tobytes() == parameter.grad.cpu().numpy().tobytes()
+
+
+def test_a_program_that_cannot_see_a_net_names_it() -> None:
+    net = bridge.cell(torch.nn.Linear(4, 3))
+    hidden = functools.lru_cache(lambda: net)
+    with pytest.raises(RuntimeError, match=r"has a Cell, Linear, from where bridge\.fuse does not look.* a variable"):
+        bridge.value_and_grad(lambda x, y: F.cross_entropy(hidden()(x), y))(*batch())
+
+    class Own(tnn.Module):
+        def construct(self, x: Any) -> Any:
+            return x
+
+    for make in (Own, lambda: tnn.Sequential(tnn.Linear(4, 3)), type("Line", (tnn.Linear,), {})):
+        with pytest.raises(RuntimeError, match=r"made inside bridge\.fuse or bridge\.value_and_grad: make it before"):
+            bridge.fuse(lambda x, make=make: make()(x))(batch()[0])

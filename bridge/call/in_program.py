@@ -9,6 +9,7 @@ from typing import Any
 
 import mindspore as ms
 import torch
+from torch.utils import _pytree as pytree
 
 from bridge.call.arguments import Bound, TensorMark, resolve
 from bridge.call.matmul import matmul
@@ -17,6 +18,12 @@ from bridge.op import dtypes
 from bridge.op.encoding import Slot
 from bridge.op.overload import Overload
 from bridge.op.schema import label
+
+# What errors say of something that has no twin (bridge/programs/twin.py).
+ELSEWHERE = (
+    "the program has it from where bridge.fuse does not look: have it, or what holds it, as an argument, a variable or "
+    "an attribute of a Cell or of an object of your own class"
+)
 
 
 class TorchMark(TensorMark):
@@ -56,6 +63,11 @@ def inside() -> Iterator[None]:
         _threads.inside = before
 
 
+def has_torch_tensor(value: Any) -> bool:
+    """Whether there is a tensor of PyTorch's among nested values."""
+    return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value))
+
+
 def bind(name: str, overloads: Sequence[Overload], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
     """The call with marks for its tensors.
 
@@ -68,7 +80,7 @@ def bind(name: str, overloads: Sequence[Overload], args: Sequence[Any], kwargs: 
         if isinstance(value, ms.Tensor):
             raise TypeError(
                 f"{label(name)}: inside bridge.fuse all tensors are PyTorch's, and this one of shape {value.shape} is "
-                "MindSpore's: a MindSpore operator has made it, or it is no Parameter or attribute of the fused Cell"
+                "MindSpore's: a MindSpore operator has made it, or {ELSEWHERE}"
             )
     bound = resolve(name, overloads, [marked(value) for value in args], {key: marked(v) for key, v in kwargs.items()})
     if bound.overload.not_in_programs:

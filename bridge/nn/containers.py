@@ -105,6 +105,12 @@ class Sequential(_List, ms.nn.SequentialCell, Module):
         if name == "cell_list":  # which MindSpore sets at each change
             self.run = _Run(list(value))
 
+    def add_flags(self, **flags: Any) -> None:
+        """As a Cell has it. Its layers and Cells take a dtype of `to_float` for themselves."""
+        super().add_flags(**flags)
+        if type(self).construct is Sequential.construct:
+            _mindspore.leave_inputs(self)
+
     def construct(self, input):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self.run(input)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 import weakref
@@ -15,9 +14,10 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from bridge import _mindspore
 from bridge._start import start_on
+from bridge.call import in_program
 from bridge.documentation import PAGES
 from bridge.nn.in_place import returning_new_tensors
-from bridge.nn.module import Module, is_own
+from bridge.nn.module import Module, is_own, refuse_inside
 from bridge.nn.overrides import RESETS, made, refuse_overrides, registering
 from bridge.op import devices
 from bridge.primitive.graph_calls import graph_call
@@ -35,9 +35,17 @@ class Layer(ModuleCell, Module):
     """
 
     torch_class: ClassVar[type[torch.nn.Module]] = torch.nn.Module
+    _not_copied = ModuleCell._not_copied | {"_inner", "around"}
     enable_tuple_broaden = False  # MindSpore's own; it asks for this in each call of a graph
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A layer that a fused program makes is PyTorch's module."""
+        if in_program.is_inside() and cls is layer_class(cls.torch_class):
+            return cls.torch_class(*to_torch(args), **to_torch(kwargs))
+        return super().__new__(cls, *args, **kwargs)
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        refuse_inside(self)
         start_on(devices.target())  # which seeds PyTorch as MindSpore was seeded
         kwargs = without_device(type(self).__name__, kwargs)
         resets = [name for name in RESETS if _is_overridden(self, name)]
@@ -58,7 +66,7 @@ class Layer(ModuleCell, Module):
     def of(cls, module: torch.nn.Module) -> Layer:
         """The layer for a PyTorch module that exists."""
         found = layer_class(type(module))
-        layer = found.__new__(found)
+        layer: Layer = ms.nn.Cell.__new__(found)
         layer._hold(module)
         return layer
 
@@ -158,21 +166,20 @@ class Layer(ModuleCell, Module):
             if parameter.name == key:  # a new one
                 parameter.name = names.get(key, prefix + key)
 
-    def __reduce__(self) -> Any:
-        self._refuse_copies_of_own_classes()
-        return _restored, (self.module, self._names())
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Layer:
-        self._refuse_copies_of_own_classes()
-        return _restored(copy.deepcopy(self.module, memo), self._names())
-
-    def _refuse_copies_of_own_classes(self) -> None:
+    def _class_of_copies(self) -> type[ModuleCell]:
         own = type(self)  # the module's class may be another one: PyTorch derives it for parametrizations
         if own is not layer_class(own.torch_class):
             raise TypeError(
                 f"{own.__name__} derives from a layer, whose copy would not have its attributes: let it derive "
                 "from bridge.nn.Module, with the layer as an attribute"
             )
+        return Layer
+
+    def _how_to_change(self, name: str) -> str:
+        module = self.module
+        if name in module._parameters or name in module._modules or name in vars(module):
+            return f"assign to it, `layer.{name} = ...`, also None"
+        return "change its `module`, and call bridge.cell with that"
 
     def __repr__(self) -> str:
         return repr(self.module)
@@ -191,12 +198,6 @@ for _name in (
 
 
 _MISSING = object()
-
-
-def _restored(module: torch.nn.Module, names: list[str]) -> Layer:
-    restored = Layer.of(module)
-    restored._name(names)
-    return restored
 
 
 class _Uninitialised(_mindspore.CompiledAsMethod):

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import mindspore as ms
 import torch
 
+from bridge.call import in_program
 from bridge.nn.state_dict import load_state_dict, state_dict
 from bridge.op import dtypes
 from bridge.primitive.placement import check_device
@@ -35,6 +36,8 @@ class Module(ms.nn.Cell):
     """
 
     def __init__(self) -> None:
+        if not isinstance(self, ModuleCell):  # a fused program may ask a layer for those inside it
+            refuse_inside(self)
         super().__init__()
         self.set_train(True)
 
@@ -243,10 +246,20 @@ def is_own(cell: ms.nn.Cell, name: str, value: Any) -> bool:
     return type(value) is not list or not any(isinstance(item, ms.Parameter) for item in value)
 
 
+def refuse_inside(cell: ms.nn.Cell) -> None:
+    """Raise RuntimeError where a fused program makes a Cell: it would have other Parameters in each call."""
+    if in_program.is_inside():
+        raise RuntimeError(
+            f"{type(cell).__name__} is made inside bridge.fuse or bridge.value_and_grad: make it before, and have it "
+            "as a variable or an attribute"
+        )
+
+
 def refuse_torch_modules(owner: ms.nn.Cell, values: Iterable[Any]) -> None:
     """Raise TypeError if one of these, which become parts of a Cell, is PyTorch's: its parameters would be lost."""
     for value in values:
         if isinstance(value, torch.nn.Module):
+            refuse_inside(owner)
             raise TypeError(
                 f"{type(owner).__name__} takes layers and Cells, not PyTorch's module {type(value).__name__}: "
                 "bridge.nn has PyTorch's layers, and bridge.cell makes a Cell of any module"

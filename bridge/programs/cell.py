@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import mindspore as ms
@@ -11,6 +12,7 @@ import torch
 from bridge.primitive.placement import check_device
 from bridge.programs.program import Program
 from bridge.programs.program_cell import ProgramCell
+from bridge.programs.state import pair_by_names
 
 
 class ModuleCell(ProgramCell):
@@ -54,10 +56,20 @@ class ModuleCell(ProgramCell):
         raise TypeError(f"{type(self).__name__}.to takes a device in this MindSpore; to_float takes a dtype")
 
     def _instead(self, name: str) -> str:
-        is_the_modules = (
-            not name.startswith("_") and "program" in self.__dict__ and hasattr(self.program.function, name)
+        is_the_modules = "program" in self.__dict__ and (
+            _is_registered(self.module, name) or (not name.startswith("_") and hasattr(self.module, name))
         )
         return super()._instead(name) or ("its `module` does, which is PyTorch's" if is_the_modules else "")
+
+    def _is_of_program(self, name: str) -> bool:
+        if "program" not in self.__dict__:
+            return False
+        if name.startswith("_") or (name != "forward" and hasattr(torch.nn.Module, name)):
+            return _is_registered(self.module, name)  # other such names are each framework's own
+        return hasattr(self.module, name)
+
+    def _how_to_change(self, name: str) -> str:
+        return f"change the module before bridge.cell: `module.{name} = ...`, then `bridge.cell(module)`"
 
     def _follow_mode(self, is_training: bool) -> None:
         self.module.train(is_training)
@@ -65,11 +77,36 @@ class ModuleCell(ProgramCell):
     def _follow_dtype(self, dtype: torch.dtype) -> None:
         self.program.precision = dtype
 
+    @classmethod
+    def of(cls, module: torch.nn.Module) -> ModuleCell:
+        """The Cell of this class for a module, without what a derived class does when one is made."""
+        made = cls.__new__(cls)
+        ModuleCell.__init__(made, module)
+        return made
+
     def __deepcopy__(self, memo: dict[int, Any]) -> ModuleCell:
-        return _restored(copy.deepcopy(self.module, memo), self._names())
+        parameters = self._followed_parameters()
+        module = copy.deepcopy(self.module, memo)
+        copied_before = {name: memo[id(one)] for name, one in parameters.items() if id(one) in memo}
+        copied = _restored(self._class_of_copies(), module, copied_before)
+        memo[id(self)] = copied
+        memo.update((id(one), copied._params[name]) for name, one in parameters.items())
+        copied.__setstate__(copy.deepcopy(self._state(), memo))
+        return copied
 
     def __reduce__(self) -> Any:
-        return _restored, (self.module, self._names())
+        # The Parameters are there for Cells around this one, which may have them too.
+        return _restored, (self._class_of_copies(), self.module, self._followed_parameters()), self._state()
+
+    def _class_of_copies(self) -> type[ModuleCell]:
+        """The class whose `of` makes them."""
+        return type(self)
+
+    def _followed_parameters(self) -> dict[str, ms.Parameter]:
+        """The program's Parameters, after the module has what MindSpore has changed in them since the last call."""
+        self.program.follow_between_calls()
+        self.program.follow()
+        return {name: self._params[name] for name in self.program_parameters}
 
 
 def _is_device(value: Any) -> bool:
@@ -77,10 +114,15 @@ def _is_device(value: Any) -> bool:
     return isinstance(value, (str, torch.device)) and str(value).partition(":")[0] in ("cpu", "cuda")
 
 
-def _restored(module: torch.nn.Module, names: list[str]) -> ModuleCell:
-    restored = ModuleCell(module)
-    restored._name(names)
-    return restored
+def _is_registered(module: torch.nn.Module, name: str) -> bool:
+    """Whether it is a part, a parameter or a buffer of the module."""
+    return any(name in place for place in (module._modules, module._parameters, module._buffers))
+
+
+def _restored(kind: type[ModuleCell], module: torch.nn.Module, parameters: Mapping[str, ms.Parameter]) -> ModuleCell:
+    """The Cell of a module that is a copy, with those Parameters that are copied already."""
+    pair_by_names(module, parameters)
+    return kind.of(module)
 
 
 def cell(module: torch.nn.Module) -> ModuleCell:

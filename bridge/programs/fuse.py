@@ -36,9 +36,7 @@ class Fused(TellsItself):
         self.target = target
         self.user = user
         self.twins = Twins()
-        self._twin = self.twins.of(target)
-        if _is_one_program(target):
-            self._twin = target.on_torch  # all that its twin comes to
+        self.twins.of(target)
 
     def told_apart_by(self) -> Any:
         return self.target
@@ -46,7 +44,9 @@ class Fused(TellsItself):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             with in_program.inside(), self.twins.followed():
-                result = self._twin(*args, **kwargs)
+                # All that the twin of a Cell with one program comes to is that.
+                twin = self.target.on_torch if _is_one_program(self.target) else self.twins.of(self.target)
+                result = self._outside(twin(*args, **kwargs))
         except Exception as error:
             where = _mindspores_caller(error)
             if where is None:
@@ -59,6 +59,13 @@ class Fused(TellsItself):
                 f"{self.user}: the function gives a tensor that is MindSpore's: an operator of MindSpore's made it"
             )
         return result
+
+    def _outside(self, result: Any) -> Any:
+        """The result with what is no tensor as it is outside."""
+        return result if tree.is_of_torch(result) else pytree.tree_map(self._own_of, result)
+
+    def _own_of(self, leaf: Any) -> Any:
+        return leaf if isinstance(leaf, torch.Tensor) else self.twins.own_of(leaf)
 
 
 def _is_one_program(target: Any) -> TypeGuard[ProgramCell]:
@@ -86,6 +93,8 @@ def _program(target: Callable[..., Any], name: str) -> Program:
 class FusedCell(ProgramCell):
     """A Cell whose `construct` is one operator. See `fuse`."""
 
+    _not_copied = ProgramCell._not_copied | {"_block"}
+
     def __init__(self, block: ms.nn.Cell) -> None:
         super().__init__()
         self._block = [block]  # in a list, so that it is no Cell inside this one
@@ -103,8 +112,14 @@ class FusedCell(ProgramCell):
     def _follow_dtype(self, dtype: torch.dtype) -> None:
         raise RuntimeError("bridge.fuse: a fused Cell has no to_float; cast inside, with aten.to")
 
+    def _how_to_change(self, name: str) -> str:
+        return "change the Cell before bridge.fuse"
+
     def __deepcopy__(self, memo: dict[int, Any]) -> FusedCell:
-        return FusedCell(copy.deepcopy(self.block, memo))
+        copied = FusedCell(copy.deepcopy(self.block, memo))
+        memo[id(self)] = copied
+        copied.__setstate__(copy.deepcopy(self._state(), memo))
+        return copied
 
 
 def refuse_torch_modules(name: str, target: Any) -> None:
@@ -128,11 +143,12 @@ def fuse(target: Any) -> Any:
             return aten.div(x, aten.linalg_vector_norm(x))
 
     Inside, tensors are PyTorch's: the arguments, all results, and the Parameters and tensors of the Cell or of the
-    function's closure and module. So their methods and `+` are PyTorch's too. Cells inside, those of `bridge.cell` too,
-    run as parts of the operator.
+    function's closure and module, and of objects there. So their methods and `+` are PyTorch's too. Cells inside, those
+    of `bridge.cell` too, run as parts of the operator.
 
     Args:
-        target: a Cell, or a function. It calls the bridge's operators and no operators of MindSpore's.
+        target: a Cell, or a function, method or other callable. It calls the bridge's operators and no operators of
+            MindSpore's.
 
     Returns:
         A Cell that has the Cell's Parameters, or a function.

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from bridge import _mindspore
 from bridge._start import start_on
+from bridge.call import in_program
 from bridge.op import devices
 from bridge.primitive.kernel import direct, one_at_a_time
 from bridge.programs import checkpoints, constant_arguments, leaves, tree
@@ -85,6 +86,8 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
                 "capture_mode",
                 stacklevel=2,
             )
+        if in_program.is_inside() and in_program.has_torch_tensor((args, kwargs)):
+            return self._inside(*args, **kwargs)
         self.state.follow_parts()
         run, has_hooks = self._followed if self.state.may_change else self.function, False
         if self._differentiates or self.precision is not None or not self._calls.runs_plainly():
@@ -99,6 +102,16 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
             except BaseException:
                 _mindspore.stop_recording()
                 raise
+
+    def _inside(self, *args: Any, **kwargs: Any) -> Any:
+        """A call of the program itself inside a fused one, which has found it where no twins are."""
+        if self.state.tensors:
+            raise RuntimeError(
+                f"bridge.fuse: the program has a Cell, {self.name}, from where bridge.fuse does not look, and its "
+                "parameters would be constants: make it before, and have it, or what holds it, as a variable or an "
+                "attribute of a Cell or of an object of your own class"
+            )
+        return self.on_torch(*args, **kwargs)
 
     def _followed(self, *args: Any, **kwargs: Any) -> Any:
         """The function on PyTorch's tensors, where MindSpore neither records nor casts."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -35,6 +35,8 @@ class ProgramCell(ms.nn.Cell):
     program_parameters: Sequence[str] = ()
     _is_followed = True
     _names_of_attributes: Collection[str] = ()  # those Parameters' names that Cells use for something else
+    # What a copy makes anew.
+    _not_copied = frozenset(("program", "program_parameters", "_is_followed", "_names_of_attributes"))
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,14 +63,56 @@ class ProgramCell(ms.nn.Cell):
         self.__dict__["program_parameters"] = list(parameters)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.program_parameters and isinstance(value, ms.Parameter) and value is not self._params[name]:
-            raise ValueError(
-                f"{type(self).__name__}.{name} stays the Parameter that shares its memory with PyTorch's: "
-                "give it other data by set_data"
-            )
+        self._refuse_other(name, value)
         # MindSpore writes to such an attribute, as to `phase`, and takes the name for that of the Parameter.
         above: Any = ms.nn.Cell if name in self._names_of_attributes else ProgramCell
         super(above, self).__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self._refuse_other(name, None)
+        super().__delattr__(name)
+
+    def insert_param_to_cell(self, param_name: str, param: Any, check_name_contain_dot: bool = True) -> None:
+        """As in any Cell, but under a name that the program does not have."""
+        self._refuse_other(param_name, param)
+        super().insert_param_to_cell(param_name, param, check_name_contain_dot)
+
+    def insert_child_to_cell(self, child_name: str, child_cell: Any) -> None:
+        """As in any Cell, but under a name that the program does not have."""
+        self._refuse_other(child_name, child_cell)
+        super().insert_child_to_cell(child_name, child_cell)
+
+    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
+        """As in any Cell, but under a name that the program does not have."""
+        self._refuse_other(name, tensor)
+        super().register_buffer(name, tensor, persistent)
+
+    def _refuse_other(self, name: str, value: Any) -> None:
+        """Raise AttributeError if the program has something of this name, and would not see what the Cell gets."""
+        is_own = name in self.__dict__ or hasattr(type(self), name)
+        is_parameter = isinstance(value, ms.Parameter)
+        if is_own and not is_parameter:
+            return  # MindSpore sets several in each call of a graph
+        if name in self.program_parameters:
+            is_data = isinstance(value, ms.Tensor) and not is_parameter
+            if value is not self._params[name] and not is_data:
+                raise AttributeError(
+                    f"{type(self).__name__}.{name} stays the Parameter that shares its memory with PyTorch's: give it "
+                    f"other data by set_data, or {self._how_to_change(name)}"
+                )
+        elif not is_own and self._is_of_program(name):
+            raise AttributeError(
+                f"{type(self).__name__} takes no other {name}: its `module` has it, which is PyTorch's; "
+                f"{self._how_to_change(name)}"
+            )
+
+    def _is_of_program(self, name: str) -> bool:
+        """Whether what the program runs has something of this name, besides its Parameters."""
+        return False
+
+    def _how_to_change(self, name: str) -> str:
+        """What to do in place of an assignment."""
+        raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -115,6 +159,8 @@ class ProgramCell(ms.nn.Cell):
     def add_flags(self, **flags: Any) -> None:
         """Pass on what is set for this Cell or for one around it: the mode (`set_train`) and the dtype (`to_float`)."""
         super().add_flags(**flags)
+        if type(self).construct is ProgramCell.construct:
+            _mindspore.leave_inputs(self)  # torch.autocast casts for single operators
         if "program" not in self.__dict__:  # Cell.__init__ comes here too
             return
         if "training" in flags and self._is_followed:
@@ -131,10 +177,19 @@ class ProgramCell(ms.nn.Cell):
         """Have the program run in this dtype, or refuse it."""
         raise NotImplementedError
 
-    def _names(self) -> list[str]:
-        return [parameter.name for parameter in self._params.values()]
+    def __setstate__(self, state: Any) -> None:
+        """Have what `_state` gave for another Cell."""
+        attributes, parameters, names, self.program.precision = state
+        _mindspore.give_attributes(self, attributes)
+        self._params.update(parameters)
+        for parameter, name in zip(self.program_parameters, names, strict=True):
+            self._params[parameter].name = name
 
-    def _name(self, names: Iterable[str]) -> None:
-        """Give the Parameters these names."""
-        for parameter, name in zip(self._params.values(), names, strict=True):
-            parameter.name = name
+    def _state(self) -> Any:
+        """What a copy has besides the program: attributes, hooks, Cells and Parameters of its own, and all names."""
+        attributes = {
+            name: value for name, value in _mindspore.attributes_of(self).items() if name not in self._not_copied
+        }
+        own = {name: value for name, value in self._params.items() if name not in self.program_parameters}
+        names = [self._params[name].name for name in self.program_parameters]
+        return attributes, own, names, self.program.precision

@@ -278,6 +278,15 @@ def _pair(parameter: ms.Parameter, tensor: torch.Tensor) -> None:
     _tensors[parameter] = tensor
 
 
+def pair_by_names(module: torch.nn.Module, parameters: Mapping[str, ms.Parameter]) -> None:
+    """Have a module that is a copy take these Parameters, which are copies of those of the module that it is one of."""
+    tensors = tensors_of(module)
+    for name, parameter in parameters.items():
+        tensor = tensors[name]
+        if parameter_of(tensor) is None and not torch.nn.parameter.is_lazy(tensor):
+            _pair(parameter, tensor)
+
+
 def _is_like(parameter: ms.Parameter, tensor: torch.Tensor) -> bool:
     return tuple(parameter.shape) == tuple(tensor.shape) and dtypes.to_torch(parameter.dtype) == tensor.dtype
 

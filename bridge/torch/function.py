@@ -116,7 +116,7 @@ class Function(_mindspore.CompiledAsMethod):
         if given.tensors:
             raise TypeError(
                 f"{self.__name__}: inside bridge.fuse all tensors are PyTorch's, and one of these is MindSpore's: a "
-                "MindSpore operator has made it, or it is no Parameter or attribute of the fused Cell"
+                f"MindSpore operator has made it, or {in_program.ELSEWHERE}"
             )
         positional, named = given.with_tensors([])
         return _to_mindspore(self.function(*positional, **named))
