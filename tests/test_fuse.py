@@ -17,7 +17,7 @@ from bridge import aten
 from bridge import nn as tnn
 from bridge.op import devices
 from bridge.primitive.tensors import from_torch, torch_view
-from shared import data
+from shared import data, on_device
 
 
 def numbers(*shape: int) -> ms.Tensor:
@@ -489,9 +489,9 @@ def test_an_object_in_a_graph_is_what_it_was_when_mindspore_compiled(context_mod
 
     def expected() -> torch.Tensor:
         x, weight, bias = (
-            torch.tensor(value.asnumpy()) for value in (numbers(3, 4), holder.line.weight, holder.line.bias)
+            on_device(value.asnumpy()) for value in (numbers(3, 4), holder.line.weight, holder.line.bias)
         )
-        return line(x, weight, bias) * 2.0
+        return (line(x, weight, bias) * 2.0).cpu()
 
     def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return fused(x)
@@ -508,9 +508,9 @@ def test_a_method_of_a_cell_sees_twins_of_globals(context_mode: str) -> None:
             return aten.mul(shared_line(x), shared_scale)
 
     fused = bridge.fuse(Own())
-    x, weight, bias = (torch.tensor(value.asnumpy()) for value in (numbers(3, 4), shared_line.weight, shared_line.bias))
+    x, weight, bias = (on_device(value.asnumpy()) for value in (numbers(3, 4), shared_line.weight, shared_line.bias))
     expected = torch.nn.functional.linear(x, weight, bias) * 3.0
-    assert fused(numbers(3, 4)).asnumpy().tobytes() == expected.numpy().tobytes()
+    assert fused(numbers(3, 4)).asnumpy().tobytes() == expected.cpu().numpy().tobytes()
 
 
 shared_line, shared_scale = Line(4), ms.Tensor(3.0)

@@ -127,10 +127,11 @@ def _backward(
     """The gradient's programs, what they take, and which of their outputs is which gradient. Appends what they need to
     forward's outputs."""
     needed, rest = parts(captured) if is_of_one_size else (captured.backward, [])
+    calls = segments(captured, needed) if is_of_one_size else [needed]
     if rest and is_once(forward):
         copies, rest = with_copies(captured, rest)
-        needed = [*copies, *needed]
-    calls = [*(segments(captured, needed) if is_of_one_size else [needed]), *([rest] if rest else [])]
+        calls[0] = [*copies, *calls[0]]
+    calls += [rest] if rest else []
     made = _part_of(calls)
     gradients: list[tuple[int, int] | None] = []
     outputs: list[list[Output]] = [[] for _ in calls]
