@@ -271,6 +271,42 @@ def test_a_branch_has_state_of_its_own() -> None:
     np.testing.assert_array_equal(net(ms.Tensor(ARRAYS[0])).asnumpy(), own(on_device(ARRAYS[0])).detach().cpu().numpy())
 
 
+class CannotBeDifferentiated(nn.Module):
+    """PyTorch cannot differentiate one of two ways."""
+
+    def __init__(self, is_first: bool) -> None:
+        super().__init__()
+        self.scale, self.is_first = nn.Parameter(torch.tensor(2.0)), is_first
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = (x * self.scale).exp()
+        if (x.sum() > 0) == self.is_first:
+            y.add_(1)
+        return y
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_an_answer_that_has_no_gradient_raises_pytorchs_error(is_first: bool) -> None:
+    net = bridge.cell(CannotBeDifferentiated(is_first))
+    step = ms.jit(ms.value_and_grad(net, None, net.trainable_params()))
+    x = np.abs(ARRAYS[0]) * (-1 if is_first else 1)
+    _, (gradient,) = step(ms.Tensor(x))
+    own = CannotBeDifferentiated(is_first)
+    own(torch.from_numpy(x)).sum().backward()  # type: ignore[no-untyped-call]
+    assert own.scale.grad is not None
+    np.testing.assert_allclose(gradient.asnumpy(), own.scale.grad.numpy(), rtol=1e-6)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        step(ms.Tensor(-x))[1][0].asnumpy()
+        ms.runtime.synchronize()
+
+
+class SaysWhich(nn.Module):
+    """Constants that are equal, and not the same."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        return (x, True) if x.sum() > 0 else (x, 1)
+
+
 SLICES = [
     lambda y, n: y[: int(n)], lambda y, n: y[int(n) :], lambda y, n: y[int(n) : int(n) + 2], lambda y, n: y[:n],
     lambda y, n: y[:, : n.item()], lambda y, n: (y[: int(n)], y), lambda y, n: torch.cat([y[int(n) :], y[: int(n)]]),
@@ -548,6 +584,7 @@ class OfASum(nn.Module):
         (Negative, ["a number that depends on data is negative", "return x * int(x.long().min() - 1)"]),
         (OfSomeSizes, ["index.Tensor asks for a shape that depends on data", "rows = x[x > 0]"]),
         (HasOtherRanks, ["asks for a value that depends on data", "return x if x.sum() > 0 else x.sum()"]),
+        (SaysWhich, ["asks for a value that depends on data", "if x.sum() > 0"]),
         (GoesOn, ["asks for a value that depends on data", "while (x < 9).any():"]),
         (OfASum, ["split_with_sizes expects", "taken to be others than the data's", "x.split(sizes)"]),
     ],

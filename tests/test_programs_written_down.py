@@ -36,6 +36,8 @@ def change(patch: pytest.MonkeyPatch) -> None:
     """Change all values."""
     patch.setattr(settings, "K", 3.0)
     patch.setitem(settings.D, "k", 3.0)
+    patch.setitem(settings.table, "k", 3.0)
+    patch.setattr(settings, "recent", settings.Recent([3.0]))
     patch.setattr(settings, "S", settings.S | {"c"})
     for holder in (settings.namespace, settings.Options, networks.counted, networks.Base):
         patch.setattr(holder, "k", 3.0)

@@ -206,6 +206,8 @@ class DataSizes:
         return found, self._told(number, self.places[number])
 
     def _add(self, number: int, place: Place) -> None:
+        if is_answer(number) != (place.dimension == "answer"):
+            raise Refusal(f"data decides {_EACH} sizes, which are more than a graph takes: PyNative mode does")
         self.places[number] = place
         self._last = number
 

@@ -186,7 +186,7 @@ def make_count(
     found = count(captured_with, known, needed, guessed, lines)
     program = _write(found.listing, folder)
     program.groups = [[found.positions[i] for i in group] for group in program.groups]
-    tree = [found.numbers, None if lines is None else sorted(lines)]
+    tree = [found.numbers, None if lines is None else sorted(map(list, lines))]
     plan = Plan(program, len(found.listing.outputs), tree, [], [], [None] * len(found.run.inputs), [], "")
     # What the function keeps is that of the last run.
     runs = list(origins.values())

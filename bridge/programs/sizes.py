@@ -9,6 +9,7 @@ graph has fixed: which tensors there are, and of which ranks and dtypes.
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -116,7 +117,8 @@ class _Family:
         programs = zip(first.backward, second.backward, strict=False)
         backward = [_common(one, other, f"{_FAMILY}{number} backward") for one, other in programs]
         written = sorted({*first.written, *second.written})
-        found = replace(first, forward=forward, backward=backward, written=written)
+        no_gradient = "" if self._answers else first.no_gradient  # backward says so, of an answer
+        found = replace(first, forward=forward, backward=backward, written=written, no_gradient=no_gradient)
         _check(found, second)
         return found
 
@@ -167,8 +169,9 @@ _families: list[_Family] = []
 
 def _check(own: Plan, plan: Plan) -> None:
     """Refuse a plan that does not fit into the graph."""
-    fits = (own.results, own.tree, own.sources, own.gradients) == (
-        plan.results, plan.tree, plan.sources, plan.gradients
+    # As text, a tree of True is another one than that of 1.
+    fits = (own.results, json.dumps(own.tree), own.sources, own.gradients) == (
+        plan.results, json.dumps(plan.tree), plan.sources, plan.gradients
     ) and len(own.backward) == len(plan.backward) and {*plan.written} <= {*own.written}  # fmt: skip
     if not fits or not all(map(_fits, [own.forward, *own.backward], [plan.forward, *plan.backward])):
         raise Refusal(

@@ -3,6 +3,7 @@
 Each answer leads to other calls, with other tensors that pass from forward to backward, while a graph has the same
 tensors for all. So forward gives one row of bytes with all that backward needs. Backward takes that row, all inputs,
 all results and their gradients. It gives a gradient to each input that may have one: zeros, where an answer has none.
+Where PyTorch cannot differentiate what an answer leads to, backward raises its error.
 """
 
 from __future__ import annotations
@@ -67,6 +68,10 @@ def uniform(captured: Captured, pair: Pair, inputs: Sequence[Spec], device: str)
             registers.append(given.get(all_sources[-1], empty(output.shape, output.spec.dtype)))
 
     calls = [*unpacking, *backward.calls]
+    if captured.no_gradient:
+        never = empty([], torch.bool)
+        calls.append(Call(_ATEN.new_zeros.default, [Register(registers[0]), [], torch.bool, *[DEFAULT] * 3], [never]))
+        calls.append(Call(_ATEN._assert_async.msg, [Register(never), captured.no_gradient], []))
     gradients: list[tuple[int, int] | None] = []
     outputs: list[Output] = []
     for i, (spec, found) in enumerate(zip(inputs, pair.gradients, strict=True)):

@@ -233,7 +233,9 @@ def _seen(values: Mapping[str, Any], names: set[str], inside: set[int]) -> list[
 def _of_module(module: ModuleType, names: set[str], inside: set[int]) -> Any:
     """What names find in a module. In a package's they find functions that the user has put there."""
     if not _is_of_package(module.__name__):
-        return _seen(vars(module), names, inside)
+        data = {name for name, value in vars(module).items() if not isinstance(value, (FunctionType, type, ModuleType))}
+        found = names if names.isdisjoint(_FINDS_ANY) else names | {name for name in data if not _is_special(name)}
+        return _seen(vars(module), found, inside)
     values = {name: vars(module)[name] for name in names & vars(module).keys()}
     return _seen({n: v for n, v in values.items() if isinstance(v, ModuleType) or _is_users_function(v)}, names, inside)
 
@@ -267,10 +269,13 @@ def _name_of(value: Any) -> tuple[str, ...]:
 
 
 def _is_object(value: Any) -> bool:
-    """Whether it is an object of a class of the user's, and nothing that is written whole."""
+    """Whether it is an object of a class of the user's, and nothing that is written whole: what derives from a class of
+    a package may have its data where only that class finds it."""
     if isinstance(value, (SimpleNamespace, argparse.Namespace)):
         return True
-    return not isinstance(value, _WHOLE) and not _is_of_package(type(value).__module__)
+    return not isinstance(value, _WHOLE) and not any(
+        _is_of_package(kind.__module__) for kind in type(value).__mro__[:-1]
+    )
 
 
 def _is_of_package(module: str) -> bool:

@@ -33,6 +33,7 @@ std::map<c10::DeviceIndex, at::Tensor> kept_states;
 
 at::Tensor state(const at::Tensor &input, double dropout) {
   const at::NoGradGuard no_grad;
+  caught_state.reset();
   const at::Tensor one = at::empty({1, 1, 1}, input.options());
   const at::Tensor weight = at::empty({1, 1}, input.options());
   {

@@ -1,5 +1,6 @@
 """Values that networks find here."""
 
+import collections
 import enum
 import functools
 import types
@@ -57,6 +58,16 @@ class Mode(enum.Enum):
     OTHER = 2
 
 
+class Table(collections.UserDict[str, float]):
+    """Its data is where only the class that it derives from finds it."""
+
+
+class Recent(collections.deque[float]):
+    """Its data is in C."""
+
+
+table: Any = Table(k=2.0)
+recent: Any = Recent([2.0])
 tool: Any = Tool()
 slotted: Any = Slotted()
 activation: Any = torch.square
