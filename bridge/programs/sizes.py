@@ -112,7 +112,7 @@ class _Family:
     def _of_both(self, first: Plan, second: Plan) -> Plan:
         number = len(_families)
         forward = _common(first.forward, second.forward, f"{_FAMILY}{number} forward")
-        if self._answers:  # see uniform.py
+        if self._answers and first.sources:  # see uniform.py: the row of bytes; a program that counts has none
             forward.results[-1] = ((-1,), forward.results[-1][1])
         programs = zip(first.backward, second.backward, strict=False)
         backward = [_common(one, other, f"{_FAMILY}{number} backward") for one, other in programs]

@@ -25,11 +25,11 @@ from bridge.programs.twin_object import (
     ObjectTwin,
     found_by,
     is_object,
-    is_users_function,
     is_users_module,
     may_differ,
     twin_of_object,
 )
+from bridge.programs.written_down import is_users_function
 
 _FRAMEWORKS = tuple(
     f"{pathlib.Path(file).parent}/" for file in (ms.__file__, torch.__file__, str(pathlib.Path(__file__).parent))

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import copyreg
 import functools
-import pathlib
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from enum import Enum
 from types import (
@@ -24,14 +21,9 @@ import mindspore as ms
 import numpy as np
 import torch
 
-from bridge.programs.written_down import TellsItself
+from bridge.programs.written_down import PACKAGES, TellsItself, attributes, is_users_function
 
 _FRAMEWORKS = ("bridge", "mindspore", "torch")
-_PACKAGES = (
-    *(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib")),
-    *(f"{pathlib.Path(file).parent}/" for file in (ms.__file__, torch.__file__)),
-    f"{pathlib.Path(__file__).parents[1]}/",
-)
 # What stays as it is, also of a class of the user's.
 _WHOLE = (
     int, float, complex, str, bytes, bytearray, tuple, list, dict, set, frozenset, np.ndarray, np.generic, torch.Tensor,
@@ -111,21 +103,10 @@ def functions_of(member: Any) -> list[Any]:
     return [member] if isinstance(member, FunctionType) else []
 
 
-def attributes(value: Any) -> dict[str, Any]:
-    """The attributes of an object itself."""
-    slots: list[str] = copyreg._slotnames(type(value))  # type: ignore[attr-defined]
-    return {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
-
-
 @functools.cache
 def is_users_module(module: ModuleType) -> bool:
     """Whether a file is the user's."""
     return _is_users_file(getattr(module, "__file__", None))
-
-
-def is_users_function(value: Any) -> bool:
-    """Whether it is a function of neither a package nor Python."""
-    return isinstance(value, FunctionType) and not value.__code__.co_filename.startswith(_PACKAGES)
 
 
 def _is_users(kind: type) -> bool:
@@ -133,7 +114,7 @@ def _is_users(kind: type) -> bool:
 
 
 def _is_users_file(file: str | None) -> bool:
-    return file is not None and not file.startswith(_PACKAGES)
+    return file is not None and not file.startswith(PACKAGES)
 
 
 def _is_of_framework(kind: type) -> bool:

@@ -41,11 +41,11 @@ import torch
 
 _TORCH = f"{pathlib.Path(torch.__file__).parent}/"
 # Code of packages is told apart by their source files: what it sees in its modules is not written down.
-_PACKAGES = (
+PACKAGES = (
     f"{pathlib.Path(torch.__file__).parents[1]}/",
     f"{pathlib.Path(ms.__file__).parents[1]}/",
     f"{pathlib.Path(__file__).parents[1]}/",
-    f"{sysconfig.get_path('stdlib')}/",
+    *(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib")),
 )
 # What every Cell has; what is its own among that is written down by name.
 _OF_ALL_CELLS = frozenset(vars(ms.nn.Cell()))
@@ -165,10 +165,10 @@ class _Pickler(pickle.Pickler):
             return _Stand, (type(value),), {name: own[name] for name in own if name != _HASH}
         if isinstance(value, TellsItself):
             return _Stand, (type(value),), {"of": value.told_apart_by()}
-        if isinstance(value, torch.nn.Module) and _is_users_function(getattr(type(value), "__getstate__", None)):
+        if isinstance(value, torch.nn.Module) and is_users_function(getattr(type(value), "__getstate__", None)):
             return _Stand, (type(value),), vars(value)  # all of it, also what that leaves out
         if _is_object(value):
-            return _Stand, (type(value),), _attributes(value)
+            return _Stand, (type(value),), attributes(value)
         if isinstance(value, ms.nn.Cell):
             return _Stand, (type(value),), _parts_of_cell(value)
         if isinstance(value, ms.Parameter):
@@ -202,7 +202,7 @@ def _parts(function: FunctionType) -> dict[str, Any]:
         environment = [os.environ.get(text) for text in _texts(code)]
     imported = {name: sys.modules[name] for name in names - own.keys() if name in sys.modules}
     put = {name: value for name, value in vars(builtins).items() if isinstance(value, _PLAIN) and not _is_special(name)}
-    methods = {name: value for name, value in vars(torch.Tensor).items() if _is_users_function(value)}
+    methods = {name: value for name, value in vars(torch.Tensor).items() if is_users_function(value)}
     seen = _seen({**put, **methods, **imported, **own}, names, set())
     attributes = {name: value for name, value in vars(function).items() if not _is_special(name)}
     parts = (function.__defaults__, function.__kwdefaults__, cells, seen, attributes, environment)
@@ -237,30 +237,32 @@ def _of_module(module: ModuleType, names: set[str], inside: set[int]) -> Any:
         found = names if names.isdisjoint(_FINDS_ANY) else names | {name for name in data if not _is_special(name)}
         return _seen(vars(module), found, inside)
     values = {name: vars(module)[name] for name in names & vars(module).keys()}
-    return _seen({n: v for n, v in values.items() if isinstance(v, ModuleType) or _is_users_function(v)}, names, inside)
+    return _seen({n: v for n, v in values.items() if isinstance(v, ModuleType) or is_users_function(v)}, names, inside)
 
 
 def _of_object(value: Any, names: set[str], inside: set[int]) -> Any:
     """The class of an object, and what these names and those of its methods find in it."""
     methods = (_function_of(member) for kind in type(value).__mro__ for member in vars(kind).values())
-    names = names.union(*(_names(method.__code__) for method in methods if _is_users_function(method)))
-    own = _attributes(value)
+    names = names.union(*(_names(method.__code__) for method in methods if is_users_function(method)))
+    own = attributes(value)
     return type(value), _seen(own, names if names.isdisjoint(_FINDS_ANY) else {*own}, inside)
 
 
-def _attributes(value: Any) -> dict[str, Any]:
+def attributes(value: Any) -> dict[str, Any]:
+    """The attributes of an object itself."""
     slots: list[str] = copyreg._slotnames(type(value))  # type: ignore[attr-defined]
     return {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
 
 
-def _is_users_function(value: Any) -> bool:
-    return isinstance(value, FunctionType) and not value.__code__.co_filename.startswith(_PACKAGES)
+def is_users_function(value: Any) -> bool:
+    """Whether it is a function of neither a package nor Python."""
+    return isinstance(value, FunctionType) and not value.__code__.co_filename.startswith(PACKAGES)
 
 
 def _is_of_packages_code(value: Any) -> bool:
     """Whether it is a function or class of a package."""
     if isinstance(value, FunctionType):
-        return not _is_users_function(value)
+        return not is_users_function(value)
     return isinstance(value, type) and _is_of_package(value.__module__)
 
 
@@ -282,7 +284,7 @@ def _is_of_package(module: str) -> bool:
     if module == "__main__":
         return False
     file = getattr(sys.modules.get(module), "__file__", None)
-    return file is None or file.startswith(_PACKAGES)
+    return file is None or file.startswith(PACKAGES)
 
 
 def _members(kind: type) -> dict[str, Any]:
@@ -299,7 +301,7 @@ def _members(kind: type) -> dict[str, Any]:
         values = {name: value for name, value in members.items() if name not in functions and not _is_special(name)}
         if issubclass(base, enum.Enum):
             values = {name: value for name, value in values.items() if not isinstance(value, enum.Enum)}
-        found.update({f"{base.__qualname__}.{name}": f for name, f in functions.items() if _is_users_function(f)})
+        found.update({f"{base.__qualname__}.{name}": f for name, f in functions.items() if is_users_function(f)})
         if is_own:
             names = {name for function in functions.values() for name in _names(function.__code__)}
             seen = _seen(values, {*values, *names}, set())
@@ -320,7 +322,7 @@ def _function_of(member: Any) -> Any:
     decorator has wrapped; what a partial method has."""
     if isinstance(member, functools.partialmethod):
         return member.func, member.args, member.keywords
-    if isinstance(member, FunctionType) and not _is_users_function(member) and hasattr(member, "__wrapped__"):
+    if isinstance(member, FunctionType) and not is_users_function(member) and hasattr(member, "__wrapped__"):
         return _name_of(member), member.__wrapped__, [cell.cell_contents for cell in member.__closure__ or ()]
     if isinstance(member, property):
         return member.fget
