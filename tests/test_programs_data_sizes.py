@@ -248,6 +248,82 @@ class Normalizes(nn.Module):
         return self.layer(x)
 
 
+def leaves_layers_out(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """As transformers' layers do, whose generator is that of the CPU."""
+    for factor in (2, 3, 4):
+        if torch.rand([]) < 0.4:
+            continue
+        y = y + nn.functional.dropout(y.sin() * factor, 0.3)
+    return y
+
+
+def leaves_a_layer_out_on_the_device(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    y = nn.functional.dropout(y, 0.1)
+    noise = torch.empty_like(y.t()).normal_(0, 0.1)
+    return y.cos() + noise.t() if torch.rand(1, device=x.device) < 0.5 else y * 2
+
+
+def samples_rows(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """So many numbers are drawn as data says, and what is drawn decides a size."""
+    (rows,) = torch.where(x[:, 1] > 0)
+    kept = torch.rand(len(rows), device=x.device) < 0.5
+    chosen = rows[torch.randperm(len(rows), device=x.device)[: len(rows) // 2 + 1]]
+    y = nn.functional.dropout(y, 0.2)
+    return y[rows[kept]].sum() + y[chosen].sum() * 2
+
+
+def follows_draws_of_data(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """How much is drawn may depend on the data before."""
+    counts = torch.poisson(y.detach().abs() * 3)
+    if torch.bernoulli(y.detach().sigmoid()).sum() > 11:
+        y = y * counts
+    return y + nn.functional.dropout(y, 0.5)
+
+
+DRAWS = [leaves_layers_out, leaves_a_layer_out_on_the_device, samples_rows, follows_draws_of_data]
+
+
+@pytest.mark.parametrize("function", DRAWS, ids=name_of)
+def test_branches_and_sizes_follow_what_is_drawn(function: Any) -> None:
+    """What a graph draws for them it draws once, as PyTorch does."""
+    torch.manual_seed(0)
+    module = Scaled(function)
+    own = copy.deepcopy(module).to(torch_device())
+    net = bridge.cell(module)
+    step = ms.jit(ms.value_and_grad(net, None, net.trainable_params()))
+    arrays = [*ARRAYS[:3], *ARRAYS[:3]]
+
+    def run(call: Callable[[np.ndarray], Any]) -> tuple[list[Any], torch.Tensor]:
+        torch.manual_seed(2)
+        found = [call(array) for array in arrays]
+        return found, torch.rand(3, device=torch_device())
+
+    def in_pytorch(array: np.ndarray) -> tuple[torch.Tensor, ...]:
+        result = own(on_device(array))
+        return result, *torch.autograd.grad(result.sum(), list(own.parameters()))
+
+    expected, after_expected = run(in_pytorch)
+    found, after_found = run(lambda array: step(ms.Tensor(array)))
+    assert torch.equal(after_found, after_expected)
+    for (result, gradients), (own_result, *own_gradients) in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(result.asnumpy(), own_result.detach().cpu().numpy())
+        for one, other in zip(gradients, own_gradients, strict=True):
+            np.testing.assert_array_equal(one.asnumpy(), other.cpu().numpy())
+
+
+def never(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    for _ in range(40):
+        if torch.rand(()) < 0.0 or torch.empty(1).uniform_(0, 3) >= 3.5:
+            y = y * float(y.sum())
+    return y
+
+
+def test_a_question_that_all_draws_answer_alike_is_none() -> None:
+    """There are more than a graph takes, and the other way is refused."""
+    torch.manual_seed(0)
+    compare(Scaled(never), ARRAYS[:2])
+
+
 def test_a_branch_has_state_of_its_own() -> None:
     torch.manual_seed(0)
     module = Normalizes()
@@ -527,11 +603,6 @@ class GoesOn(nn.Module):
         return x
 
 
-class Drops(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x[nn.functional.dropout(x) > 0]
-
-
 class Repeats(nn.Module):
     """As often as data says."""
 
@@ -578,7 +649,6 @@ class OfASum(nn.Module):
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        (Drops, ["a size depends on data, and follows from random numbers", "nn.functional.dropout(x) > 0"]),
         (Repeats, ["how many sizes depend on data follows from a size"]),
         (Capped, ["a size that depends on data follows from another one", "return x * len(marked[marked])"]),
         (Negative, ["a number that depends on data is negative", "return x * int(x.long().min() - 1)"]),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,10 +16,12 @@ from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import DEFAULT, AsksForData, Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
 from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Line, Place, Sizes, is_answer
+from bridge.programs.drawn_before import given_back, with_draws
 from bridge.programs.fits import MOST, OTHERS, fitting
-from bridge.programs.listing import Listing, is_once, new_register
+from bridge.programs.listing import Listing, new_register
 from bridge.programs.memory import storage_of
 from bridge.programs.split import split
+from bridge.programs.tape import Tape
 from bridge.programs.text import text
 
 # The shape of what carries a size that is not known: so many rows, without elements.
@@ -113,15 +116,18 @@ CapturedFor = Callable[[int, frozenset[int]], Captured]
 
 
 def _count(captured_for: CapturedFor, pair: Sequence[int], known: Collection[int], needed: Collection[int]) -> Count:
-    """That program, out of two runs in which the other sizes are unlike."""
+    """That program, out of two runs in which the other sizes are unlike, if there are others than answers."""
+    captured_for = functools.cache(captured_for)
     false, flipped = _answers(captured_for, pair[0], known)
 
     def of(wanted: Callable[[int], bool]) -> list[Count]:
-        runs = [captured_for(others, false) for others in pair]
+        runs = [captured_for(pair[0], false)]
+        if not all(number in known or is_answer(number) for number in runs[0].tape.data_sizes.places):
+            runs.append(captured_for(pair[1], false))
         if len({tuple(run.tape.data_sizes.places) for run in runs}) > 1:
             raise Refusal(f"how many sizes depend on data follows from a size{_REFUSAL.partition('{}')[2]}")
-        first, second = (_independent(run, known) for run in runs)
-        numbers = [number for number in first if number in second and wanted(number)]
+        first, last = _independent(runs[0], known), _independent(runs[-1], known)
+        numbers = [number for number in first if number in last and wanted(number)]
         return [_program(run, numbers, needed) for run in runs]
 
     found = of(lambda number: True)
@@ -164,8 +170,7 @@ def _is_fixed(run: Captured, number: int, others: Sequence[Captured]) -> bool:
 
 def _are_equal(found: Sequence[Count]) -> bool:
     """Whether the programs are the same."""
-    first, second = (text(one.listing) for one in found)
-    return first == second
+    return len({text(one.listing) for one in found}) == 1
 
 
 def _independent(run: Captured, known: Collection[int]) -> list[int]:
@@ -182,12 +187,17 @@ def _independent(run: Captured, known: Collection[int]) -> list[int]:
 
 
 def _behind(run: Captured, place: Place) -> set[int]:
-    """The positions of the calls that a size follows from: all before it that touch the memory of what has the size, or
+    """The positions of the calls that a size follows from."""
+    return _behind_registers(run.tape, [place.register], place.calls)
+
+
+def _behind_registers(tape: Tape, registers: Iterable[int], calls: int) -> set[int]:
+    """The positions of the calls that some registers follow from: of so many first ones all that touch their memory, or
     that of what those take."""
-    tensors = run.tape.tensors
-    wanted = {storage_of(tensors[place.register])}
+    tensors = tape.tensors
+    wanted = {storage_of(tensors[number]) for number in registers}
     found = set()
-    for i, call in reversed([*enumerate(run.tape.calls[: place.calls])]):
+    for i, call in reversed([*enumerate(tape.calls[:calls])]):
         touched = {storage_of(tensors[number]) for number in (*call.results, *call.written) if number is not None}
         if not wanted.isdisjoint(touched):
             found.add(i)
@@ -197,20 +207,21 @@ def _behind(run: Captured, place: Place) -> set[int]:
 
 def _program(run: Captured, numbers: list[int], needed: Collection[int]) -> Count:
     """The program that gives these sizes."""
-    places = [run.tape.data_sizes.places[number] for number in numbers]
-    behind = set().union(*(_behind(run, place) for place in places))
+    own = _copied(run)
+    places = [own.tape.data_sizes.places[number] for number in numbers]
+    behind = set().union(*(_behind(own, place) for place in places))
+    made = with_draws(own.tape, behind, functools.partial(_behind_registers, own.tape))
     calls: list[Call] = []
     outputs: dict[int, int] = {}
-    for i, call in enumerate([*run.tape.calls, None]):
+    for i in range(len(own.tape.calls) + 1):
         for number, place in zip(numbers, places, strict=True):
             if place.calls == i:
-                more, outputs[number] = _size(run, place)
+                more, outputs[number] = _size(own, place)
                 calls += more
-        if call is not None and i in behind:
-            calls.append(call)
+        calls += made.get(i, [])
     part = replace(
-        run,
-        forward=calls,
+        own,
+        forward=given_back(own.tape, calls),
         backward=[],
         outputs=[outputs[number] for number in numbers],
         cotangents=[None for _ in numbers],
@@ -221,9 +232,15 @@ def _program(run: Captured, numbers: list[int], needed: Collection[int]) -> Coun
     listing.inputs = [number for i, number in enumerate(run.inputs) if number in taken or i in needed]
     positions = [run.inputs.index(number) for number in listing.inputs]
     _copy_written_inputs(listing)
-    if is_once(listing):
-        raise Refusal(_REFUSAL.format("random numbers") + in_line(places[0].line))
     return Count(run, numbers, listing, positions)
+
+
+def _copied(run: Captured) -> Captured:
+    """The run, to make a program of, which changes calls and constants."""
+    tape = copy.copy(run.tape)
+    tape.calls = [replace(call) for call in tape.calls]
+    tape.constants, tape.fresh = {**tape.constants}, {*tape.fresh}
+    return replace(run, tape=tape)
 
 
 def _copy_written_inputs(listing: Listing) -> None:

@@ -81,7 +81,7 @@ class Draws:
             yield _clone(draw.copies[first[1]], mask)
             yield Call(_DROPPED, [call.arguments[0], Register(mask), scale], [result])
             return
-        if not self._is_checkpoint and _takes_data(call):
+        if not self._is_checkpoint and takes_data(call):
             raise Refusal(f"{call.name} draws again, perhaps of other data, from a generator's state that was set")
         for one, other in zip(first, second, strict=True):
             copy = draw.copies[one]
@@ -139,9 +139,9 @@ def _given(call: Call) -> list[int]:
     return list(dict.fromkeys([*call.written, *(number for number in call.results if number is not None)]))
 
 
-def _takes_data(call: Call) -> bool:
-    """Whether a draw depends on the data of a tensor, and not only on its shape."""
-    is_like = call.op._schema.name.endswith("_like")
+def takes_data(call: Call) -> bool:
+    """Whether what a draw takes from a generator may depend on the data of a tensor, and not only on its shape."""
+    is_like = call.op._schema.name.endswith("_like") or call.op is _DROPOUT
     return not is_like and any(number not in call.written for number in call.operands)
 
 

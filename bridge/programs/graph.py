@@ -261,7 +261,7 @@ class GraphProgram:
                     )
                 return in_mode(lambda: self._plan(replace(wanted, specs=specs)))  # type: ignore[no-any-return]
 
-            return for_all_sizes(wanted.specs, plan_for, self._shapes, wanted.answers)
+            return for_all_sizes(wanted.specs, plan_for, self._shapes, wanted.answers, wanted.is_count)
         found = self._plan(wanted)
         shapes = [spec.shape for spec in wanted.specs]
         self._shapes = [*(other for other in self._shapes[-1:] if other != shapes), shapes]

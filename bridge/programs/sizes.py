@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,7 +45,7 @@ def is_family(program: ProgramFile) -> bool:
 
 
 def for_all_sizes(
-    specs: Sequence[Spec], plan_for: PlanFor, known: Sequence[Sequence[Shape]], answers: Collection[int]
+    specs: Sequence[Spec], plan_for: PlanFor, known: Sequence[Sequence[Shape]], answers: Collection[int], counts: bool
 ) -> Plan:
     """A plan whose programs are families.
 
@@ -54,6 +54,7 @@ def for_all_sizes(
         plan_for: makes the plan for inputs of known sizes.
         known: the shapes of all inputs in calls before, whose sizes were known.
         answers: the positions of inputs whose unknown size is 0 or 1, as the answer to a question.
+        counts: whether the programs give further sizes that data decides.
 
     Raises:
         Refusal: which tensors there are, or their ranks, follows from an unknown size.
@@ -61,6 +62,8 @@ def for_all_sizes(
     """
     family = _Family(list(specs), plan_for, known, answers)
     _families.append(family)
+    if not counts and len(answers) <= _MOST_FLIPPED:
+        family.try_other_answers()
     return family.plan
 
 
@@ -80,23 +83,21 @@ class _Family:
         self._unknown = [i for i, spec in enumerate(specs) if -1 in spec.shape]
         self._plans: dict[tuple[Shape, ...], Plan] = {}
         self.plan = self._tried(known)
-        if len(answers) <= _MOST_FLIPPED:
-            self._try_other_answers()
 
     def _tried(self, known: Sequence[Sequence[Shape]]) -> Plan:
         errors: list[Exception] = []
         try:
-            for shapes in self._guesses(known):
+            for shapes in _different(self._guesses(known)):
                 try:
                     first, second = map(self._at, shapes)
                     return self._of_both(first, second)
                 except Exception as error:
                     errors.append(error)
-            raise errors[1]  # of sizes that fit most functions
+            raise errors[min(1, len(errors) - 1)]  # of sizes that fit most functions
         finally:
             errors.clear()  # this frame, which they hold, would keep them
 
-    def _try_other_answers(self) -> None:
+    def try_other_answers(self) -> None:
         """Raise UnknownSize where one answer that is another one leads to a size that nothing counts."""
         for shapes in [*self._plans]:
             for i, (position, shape) in enumerate(zip(self._unknown, shapes, strict=True)):
@@ -165,6 +166,16 @@ class _Family:
 
 
 _families: list[_Family] = []
+
+
+def _different(pairs: Iterable[Sequence[Sequence[Shape]]]) -> Iterator[Sequence[Sequence[Shape]]]:
+    """Each of these once."""
+    seen = set()
+    for pair in pairs:
+        key = tuple(map(tuple, pair))
+        if key not in seen:
+            seen.add(key)
+            yield pair
 
 
 def _check(own: Plan, plan: Plan) -> None:

@@ -41,6 +41,7 @@ from bridge.programs.calls import (
     results_of,
 )
 from bridge.programs.data_sizes import DataSizes, Sizes, Told, UnknownSize, is_put, put
+from bridge.programs.drawn_ranges import answer_of_all
 from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.finiteness import answer_of_finite
 from bridge.programs.guards import EQUAL, Answer, Guards, checks, is_equal, is_integer, is_question
@@ -285,7 +286,7 @@ class Tape(TorchDispatchMode):
             told = self.data_sizes.note(found, self._mask(func, arguments), len(self.calls), self.line())
         call = Call(func, arguments, found, list(_written(func, arguments)), not torch.is_grad_enabled())
         self.data_sizes.forget(call.written)
-        self.calls += self.draws.calls(call, self._device(call)) if draws(call) else [call]
+        self.calls += self.draws.calls(call, self.device(call)) if draws(call) else [call]
         self._check(told)
         return results
 
@@ -299,7 +300,7 @@ class Tape(TorchDispatchMode):
         with self.fake_mode:
             return self.add(torch.empty_like(self.tensors[register]))
 
-    def _device(self, call: Call) -> str:
+    def device(self, call: Call) -> str:
         """The kind of device whose generator a call draws from."""
         return next((self.tensors[number].device.type for number in call.results if number is not None), "cpu")
 
@@ -411,6 +412,8 @@ class Tape(TorchDispatchMode):
             asked = self._equal(*operands) if func is EQUAL else operands[0]
             if (again := self.answered.again(asked)) is not None:
                 return again
+            if (drawn := answer_of_all(asked, self.calls, self.tensors)) is not None:
+                return drawn
             answer = self.guards.answer(lambda: self._of_finite(func, operands[0]), lambda: self.held.answer(asked))
             if answer.value is None and (held := self.held.answer(asked)) is not None:
                 answer = self.guards.settle(held, TAKEN)
