@@ -130,8 +130,13 @@ c10::IValue Boxed::fill(at::ArrayRef<at::Tensor> inputs, c10::Device device) con
       for (const auto &tensor : tensors) list.push_back(fill_one(tensor, false, inputs));
       return list;
     }
-    case Boxed::kNumber:
-      return fill_one(tensors[0], false, inputs)->item<double>();
+    case Boxed::kNumber: {
+      const auto number = fill_one(tensors[0], false, inputs)->item<double>();
+      if (!is_wrapped) return number;
+      at::Tensor wrapped = c10::scalar_to_tensor(number);
+      wrapped.unsafeGetTensorImpl()->set_wrapped_number(true);
+      return wrapped;
+    }
     default:
       return value;
   }

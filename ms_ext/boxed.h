@@ -19,6 +19,7 @@ struct Boxed {
   enum { kValue, kDevice, kTensor, kTensors, kOptionalTensors, kNumber } kind = kValue;
   c10::IValue value;
   std::vector<std::optional<Tensor>> tensors;
+  bool is_wrapped = false;   // the number stands in a tensor's place
   bool is_optional = false;  // else None is the undefined tensor
   bool is_state = false;     // running statistics: the overload writes to them, and they have no gradient
   bool is_written = false;   // as the schema says: the operator gets a copy, which is a result

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bridge.call.matmul import matmul
 from bridge.primitive.graph_calls import add_lines
-from bridge.programs import checkpoints, constant_arguments, in_lists, leaves, numbers_in_lists
+from bridge.programs import checkpoints, constant_arguments, data_floats, in_lists, leaves, numbers_in_lists
 from bridge.programs.added_gradients import gradients_of
 from bridge.programs.calls import Call, Refusal, in_line
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
@@ -150,6 +150,7 @@ def _captured(
         tensor.requires_grad_(spec.requires_grad)
     try:
         with (
+            data_floats.refusing_others(),
             torch.enable_grad(),
             torch.autograd.set_multithreading_enabled(False),
             refuse_reads(state, tape.data_of),

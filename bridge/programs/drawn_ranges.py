@@ -41,13 +41,18 @@ def answer_of_all(register: int, calls: Sequence[Call], tensors: Sequence[torch.
     if position is None or calls[position].op not in _COMPARED:
         return None
     number, bound = calls[position].arguments
-    kind = _DTYPES.get(tensors[number.number].dtype)
-    drawn = _drawn(number.number, calls[:position], tensors)
-    if drawn is None or kind is None or not isinstance(bound, (int, float)):
+    compare, kind = _COMPARED[calls[position].op], _DTYPES.get(tensors[number.number].dtype)
+    if kind is None or not isinstance(bound, (int, float)):
         return None
-    compare = _COMPARED[calls[position].op]
-    answers = {bool(compare(one, kind(bound))) for one in _bounds(drawn, kind)}
+    answers = {bool(compare(one, kind(bound))) for one in bounds(number.number, calls[:position], tensors)}
     return answers.pop() if len(answers) == 1 else None
+
+
+def bounds(register: int, calls: Sequence[Call], tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """The least and the largest number that a register may have, in its dtype; nothing if they are not known."""
+    drawn = _drawn(register, calls, tensors)
+    kind = _DTYPES.get(tensors[register].dtype)
+    return () if drawn is None or kind is None else _bounds(drawn, kind)
 
 
 def _made(register: int, calls: Sequence[Call]) -> int | None:
@@ -58,7 +63,7 @@ def _made(register: int, calls: Sequence[Call]) -> int | None:
 def _drawn(register: int, calls: Sequence[Call], tensors: Sequence[torch.Tensor]) -> Call | None:
     """The call whose numbers a register has, as it gave them."""
     position = _made(register, calls)
-    while position is not None and calls[position].op in _SAME_NUMBERS:
+    while position is not None and _has_same_numbers(calls[position], tensors):
         register = calls[position].operands[0]
         position = _made(register, calls)
     if position is None:
@@ -66,6 +71,12 @@ def _drawn(register: int, calls: Sequence[Call], tensors: Sequence[torch.Tensor]
     memory = storage_of(tensors[register])
     written = (storage_of(tensors[number]) for call in calls[position + 1 :] for number in call.written)
     return None if memory in written else calls[position]
+
+
+def _has_same_numbers(call: Call, tensors: Sequence[torch.Tensor]) -> bool:
+    if call.op is _aten._to_copy.default:
+        return all(tensors[number].dtype is torch.float64 for number in call.results if number is not None)
+    return call.op in _SAME_NUMBERS
 
 
 def _bounds(call: Call, kind: Any) -> tuple[Any, ...]:

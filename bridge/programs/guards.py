@@ -33,8 +33,9 @@ _OWN = pathlib.Path(__file__).parent
 EQUAL = torch.ops.aten.equal.default
 # PyTorch asks this to find a faster kernel. A mask works for what it is, so the answer may be False until it is True.
 _CAUSAL = "_detect_is_causal_mask", "pass is_causal=True with a causal mask"
-# What stands for an integer where it is not known yet whether the run is on the way to an error.
-_INTEGER = 37
+# What stands for an integer where it is not known yet whether the run is on the way to an error: the second, where the
+# first leads to another error, as an index that is too large does.
+_INTEGERS = 37, 0
 # A run that asks more is a loop that goes on while data says so, as `trunc_normal_` does.
 _MOST = 1000
 # After so many runs it is likely that they do not come to an end.
@@ -99,6 +100,7 @@ class Guards:
         self._gives_numbers = True
         self._gave_numbers = False
         self._gave_integers = False
+        self._integer = 0  # the position of the one that is given
         self._mend: set[tuple[str, int]] = set()  # lines that go on where numbers are not finite
 
     def begin(self) -> None:
@@ -167,7 +169,7 @@ class Guards:
             return None
         if is_integer(dtype):
             self._gave_integers = True
-            return _INTEGER
+            return _INTEGERS[self._integer]
         if dtype.is_floating_point:
             self._gave_numbers = True
             return math.nan
@@ -176,7 +178,10 @@ class Guards:
     def failed(self, error: Exception) -> bool:
         """The run ended in an error. Whether an answer is what led to it, and the other is to be tried."""
         if (self._gave_numbers or self._gave_integers) and not (self._gives_numbers and _is_raised(error)):
-            self._gives_numbers = False  # the next run says where it asks
+            if self._gave_integers and self._gives_numbers and self._integer + 1 < len(_INTEGERS):
+                self._integer += 1
+            else:
+                self._gives_numbers = False  # the next run says where it asks
             return True
         del self._answers[self._asked :]
         while self._answers and self._answers[-1].error:  # both of its values lead to an error
@@ -189,11 +194,12 @@ class Guards:
             return True
         last = self._answers.pop()
         words = re.sub(r"\bnan\b", "?", str(error)) if self._gave_numbers else str(error)
-        words = re.sub(rf"\b{_INTEGER}\b", "?", words) if self._gave_integers else words
+        words = re.sub(rf"\b{_INTEGERS[self._integer]}\b", "?", words) if self._gave_integers else words
         found = replace(last, value=not last.value, error=f"{type(error).__name__}: {words}")
         self._errors.setdefault(last.callers, []).append(found)
         self._answers += [found, *last.after]
         self._gave_numbers = self._gave_integers = False
+        self._integer = 0
         if last.value is False:  # True is known to lead to the end
             self.succeeded()
         return True

@@ -40,8 +40,9 @@ from bridge.programs.calls import (
     registers,
     results_of,
 )
+from bridge.programs.data_floats import DataFloats
 from bridge.programs.data_sizes import DataSizes, Sizes, Told, UnknownSize, is_put, put
-from bridge.programs.drawn_ranges import answer_of_all
+from bridge.programs.drawn_ranges import answer_of_all, bounds
 from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.finiteness import answer_of_finite
 from bridge.programs.guards import EQUAL, Answer, Guards, checks, is_equal, is_integer, is_question
@@ -113,6 +114,7 @@ class Tape(TorchDispatchMode):
         self.draws = Draws(self._like, self.tensors)
         self.momentum = RunTimeMomentum(self.register)
         self.packed = Packed()
+        self.floats = DataFloats(self.register, self._bounds)
         self.asked = 0
         """How often the function has called PyTorch."""
         if sizes.tapes is not None:
@@ -218,6 +220,7 @@ class Tape(TorchDispatchMode):
             *self.momentum.replacements(),
             *self.packed.replacements(),
             self.assigned.replacement(),
+            self.floats.replacement(),
             Replacement(torch._subclasses, "FakeTensor", fake),
         ]
 
@@ -249,6 +252,7 @@ class Tape(TorchDispatchMode):
         _refuse_layouts(func, (args, kwargs))
         arguments = self._arguments(func, args, kwargs)
         self.momentum.put(func, arguments)
+        self.floats.put(arguments)
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
         refuse_out_of_range(func, fake_args, fake_kwargs)
         refuse_dtypes(func, fake_args, fake_kwargs)
@@ -502,6 +506,9 @@ class Tape(TorchDispatchMode):
                 Call(torch.ops.aten.eq.Scalar, [Register(number), one.size], [is_equal]),
                 Call(torch.ops.aten._assert_async.msg, [Register(is_equal), message], []),
             ]
+
+    def _bounds(self, tensor: torch.Tensor) -> tuple[float, ...]:
+        return bounds(self.register(tensor), self.calls, self.tensors)
 
     def _equal(self, a: int, b: int) -> int:
         """The register of whether two are equal."""

@@ -45,6 +45,7 @@ Boxed take_argument(Arguments &args, const c10::Argument &argument, char given) 
     boxed.is_state = boxed.is_written = false;  // it is written to in its place
   } else if (given == kNumber) {
     boxed.kind = Boxed::kNumber;
+    boxed.is_wrapped = argument.type()->kind() == c10::TypeKind::TensorType;
     args >> boxed.tensors.emplace_back();
   } else if (given == kHere) {
     boxed.kind = Boxed::kDevice;

@@ -1,0 +1,212 @@
+"""Floats that Python takes from tensors whose data is not known: `if torch.rand(1).item() < p:`,
+`x * y.abs().max().item()`.
+
+While a function is captured, what stands for such a float computes as a tensor of one float64 on the CPU, whose
+arithmetic is that of Python's floats. Compared, it is a question (guards.py). `int` of it is a size (data_sizes.py).
+Where PyTorch takes it for a tensor's operand, a float that nobody else has stands for it, and in the call's arguments
+the number that the program has when it runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from bridge.programs.calls import AsksForData, Number, no_modes
+from bridge.programs.replaced import Replacement
+
+_OWN_ITEM = torch.Tensor.item
+# What may take one: PyTorch computes nothing else with the number, forward or backward.
+_TAKING = {
+    "__add__", "__div__", "__eq__", "__ge__", "__gt__", "__iadd__", "__idiv__", "__imul__", "__isub__",
+    "__itruediv__", "__le__", "__lt__", "__mul__", "__ne__", "__radd__", "__rdiv__", "__rmul__", "__rsub__",
+    "__rtruediv__", "__sub__", "__truediv__", "add", "add_", "clamp", "clamp_", "clamp_max", "clamp_min", "clip",
+    "div", "div_", "divide", "eq", "fill_", "ge", "gt", "le", "lt", "masked_fill", "masked_fill_", "mul", "mul_",
+    "multiply", "ne", "rsub", "sub", "sub_", "subtract", "true_divide",
+}  # fmt: skip
+_REFUSED = "a float that depends on data is {}, which a graph does not follow: PyNative mode does"
+# What stands for the first in PyTorch's arguments: nobody else has it.
+_FIRST = 0.7316498730285
+_DIVIDED = "float division by zero"  # Python's words
+
+
+class DataFloats:
+    """Those of one run.
+
+    Args:
+        register: gives the register of a tensor.
+        bounds: gives the least and the largest number that a tensor may have; nothing if they are not known.
+    """
+
+    def __init__(
+        self, register: Callable[[torch.Tensor], int], bounds: Callable[[torch.Tensor], tuple[float, ...]]
+    ) -> None:
+        self._register = register
+        self.bounds = bounds
+        self._numbers: dict[float, Number] = {}  # by what stands for them
+
+    def replacement(self) -> Replacement:
+        def item(tensor: torch.Tensor) -> Any:
+            try:
+                return _OWN_ITEM(tensor)
+            except AsksForData:
+                if not tensor.dtype.is_floating_point:
+                    raise
+            return DataFloat(self, tensor.detach().reshape(()).to("cpu", torch.float64), tensor.device)
+
+        return Replacement(torch.Tensor, "item", item)
+
+    def put(self, arguments: list[Any]) -> None:
+        """Put the numbers into a call's arguments that take them."""
+        for i, value in enumerate(arguments):
+            if type(value) is float and value in self._numbers:
+                arguments[i] = self._numbers[value]
+
+    def call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What a function of PyTorch's gives for arguments among which such floats are."""
+        given = [self._stand_in(value) for value in args]
+        return function(*given, **{name: self._stand_in(value) for name, value in kwargs.items()})
+
+    def _stand_in(self, value: Any) -> Any:
+        if type(value) is not DataFloat:
+            return value
+        found = _FIRST + len(self._numbers) * 2.0**-40
+        self._numbers[found] = Number(self._register(value.tensor))
+        return found
+
+
+class DataFloat:
+    """Stands for one.
+
+    Args:
+        floats: those of the run.
+        tensor: has it.
+        device: of the tensor that it was taken from.
+    """
+
+    def __init__(self, floats: DataFloats, tensor: torch.Tensor, device: torch.device) -> None:
+        self._floats = floats
+        self.tensor = tensor
+        self._device = device
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return float
+
+    def result(self) -> torch.Tensor:
+        """What a program returns for it."""
+        return self.tensor.to(self._device)
+
+    def item(self) -> DataFloat:
+        return self
+
+    def __float__(self) -> float:
+        raise AsksForData(_REFUSED.format("given to something that takes a known number"))
+
+    __complex__ = __hash__ = __float__  # type: ignore[assignment]
+
+    def __format__(self, specification: str) -> str:
+        raise AsksForData(_REFUSED.format("written as text"))
+
+    def __str__(self) -> str:
+        return format(self)
+
+    def __bool__(self) -> bool:
+        return bool(self.tensor != 0)
+
+    def __int__(self) -> int:
+        return self._integer(torch.trunc)
+
+    __trunc__ = __int__
+
+    def __floor__(self) -> int:
+        return self._integer(torch.floor)
+
+    def __ceil__(self) -> int:
+        return self._integer(torch.ceil)
+
+    def __round__(self, digits: int | None = None) -> int:
+        if digits is not None:
+            raise AsksForData(_REFUSED.format("rounded to digits"))
+        return self._integer(torch.round)
+
+    def __neg__(self) -> DataFloat:
+        return self._with(-self.tensor)
+
+    def __pos__(self) -> DataFloat:
+        return self
+
+    def __abs__(self) -> DataFloat:
+        return self._with(self.tensor.abs())
+
+    def _integer(self, rounded: Callable[[torch.Tensor], torch.Tensor]) -> int:
+        with no_modes():
+            bounds = [rounded(torch.tensor(bound, dtype=torch.float64)) for bound in self._floats.bounds(self.tensor)]
+            integers = {int(bound) for bound in bounds}
+        return integers.pop() if len(integers) == 1 else int(rounded(self.tensor).to(torch.int64).item())
+
+    def _with(self, tensor: torch.Tensor) -> DataFloat:
+        return DataFloat(self._floats, tensor, self._device)
+
+    def _computed(self, operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+        a, b = (_operand(value) for value in (left, right))
+        if a is NotImplemented or b is NotImplemented:
+            return NotImplemented
+        if operation is operator.truediv and isinstance(b, torch.Tensor):
+            torch.ops.aten._assert_async.msg(b != 0, _DIVIDED)
+        elif operation is operator.truediv and b == 0:
+            raise ZeroDivisionError(_DIVIDED)
+        return self._with(operation(a, b))
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [value for value in (*args, *(kwargs or {}).values()) if type(value) is DataFloat]
+        name = getattr(func, "__name__", str(func))
+        if not given or name not in _TAKING:
+            raise AsksForData(_REFUSED.format(f"given to {name}"))
+        return given[0]._floats.call(func, args, kwargs or {})
+
+
+def _operand(value: Any) -> Any:
+    """What an operand is for PyTorch; NotImplemented if it is no number."""
+    if type(value) is DataFloat:
+        return value.tensor
+    return float(value) if isinstance(value, (int, float)) else NotImplemented
+
+
+def _comparing(operation: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def method(self: DataFloat, other: Any) -> Any:
+        value = _operand(other)
+        return value if value is NotImplemented else bool(operation(self.tensor, value))
+
+    return method
+
+
+def _computing(operation: Callable[[Any, Any], Any], is_reflected: bool) -> Callable[..., Any]:
+    def method(self: DataFloat, other: Any) -> Any:
+        return self._computed(operation, *((other, self) if is_reflected else (self, other)))
+
+    return method
+
+
+for _name in ("eq", "ge", "gt", "le", "lt", "ne"):
+    setattr(DataFloat, f"__{_name}__", _comparing(getattr(operator, _name)))
+for _name in ("add", "mul", "sub", "truediv"):
+    setattr(DataFloat, f"__{_name}__", _computing(getattr(operator, _name), is_reflected=False))
+    setattr(DataFloat, f"__r{_name}__", _computing(getattr(operator, _name), is_reflected=True))
+
+
+@contextlib.contextmanager
+def refusing_others() -> Iterator[None]:
+    """An error inside that something does not take what stands for such a float is a refusal."""
+    try:
+        yield
+    except TypeError as error:
+        if DataFloat.__name__ not in str(error):
+            raise
+        refusal = AsksForData(_REFUSED.format("given to something that takes a known number"))
+        raise refusal.with_traceback(error.__traceback__) from None

@@ -1,0 +1,166 @@
+"""Floats that Python takes from tensors, in a graph: compared, computed with, and given back to tensors."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import bridge
+from shared import on_device, torch_device
+from test_programs_data_sizes import Scaled, name_of
+
+RNG = np.random.default_rng(1)
+ARRAYS = [RNG.standard_normal((3, 4)).astype(np.float32) for _ in range(4)]
+
+
+def compared(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    mean = x.mean().item()
+    return y.exp() if mean > 0.1 else y.sin() if abs(mean) < 0.05 or not mean > -1 else -y
+
+
+def of_a_draw(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    for _ in range(3):
+        if torch.rand(1).item() < 0.5:
+            y = nn.functional.dropout(y + 1, 0.2)
+    return y
+
+
+def chosen(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """As torchvision's detectors choose the size of images."""
+    sizes = [3]
+    size = sizes[int(torch.empty(1).uniform_(0.0, float(len(sizes))).item())]
+    factor = [2, 3, 5][int(torch.empty(1).uniform_(0.0, 3.0).item())]
+    return y[:, :size] * factor
+
+
+def scaled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """In all the ways that arithmetic has."""
+    most, least = y.detach().abs().max().item(), x.min().item()
+    scale = (most - least) / 255 * 2 + most / (1 + abs(least)) - 1
+    y = y * scale + most - (1 - scale)
+    y = (scale - y / most) * -least
+    y = torch.sub(y, y.sin(), alpha=scale) + torch.add(y, y, alpha=least)
+    return (1 + scale) / (y.square() + abs(least)) + torch.add(y, scale).clamp(-most, max(most, 0.5))
+
+
+def in_place(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    y = y.clone()
+    first = y[0]
+    first *= x.sum().item()
+    y[1].fill_(x.max().item())
+    y[:, 1:].sub_(x.min().item())
+    return y.masked_fill(x > 0, x.mean().item()) + y
+
+
+def rounded(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    most = x.abs().max().item()
+    steps = math.floor(most) + math.ceil(most) + round(most * 2) + int(most)
+    return y.repeat(steps + 1, 1).sum(0) * steps
+
+
+def of_half_precision(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """A number of Python's is not rounded to what it is multiplied with."""
+    return (y.bfloat16() * (x.mean().item() / 3) + (x.double().sum().item() - 7)).float()
+
+
+FUNCTIONS = [compared, of_a_draw, chosen, scaled, in_place, rounded, of_half_precision]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=name_of)
+def test_a_graph_has_pytorchs_floats(function: Any) -> None:
+    torch.manual_seed(0)
+    module = Scaled(function)
+    own = copy.deepcopy(module).to(torch_device())
+    net = bridge.cell(module)
+    step = ms.jit(ms.value_and_grad(net, None, net.trainable_params()))
+    for seed, array in enumerate([*ARRAYS, *ARRAYS]):
+        torch.manual_seed(seed)
+        result, gradients = step(ms.Tensor(array))
+        torch.manual_seed(seed)
+        expected = own(on_device(array))
+        own_gradients = torch.autograd.grad(expected.sum(), list(own.parameters()), allow_unused=True)
+        np.testing.assert_array_equal(result.asnumpy(), expected.detach().cpu().numpy())
+        for one, other in zip(gradients, own_gradients, strict=True):
+            np.testing.assert_array_equal(one.asnumpy(), 0 if other is None else other.cpu().numpy())
+
+
+class Tells(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        loss = self.layer(x).square().mean()
+        return {"loss": loss, "value": loss.item()}
+
+
+def test_a_float_that_is_returned_is_a_tensor() -> None:
+    torch.manual_seed(0)
+    module = Tells()
+    net = bridge.cell(module)
+
+    @ms.jit
+    def call(x):
+        return net(x)
+
+    for array in ARRAYS:
+        found = call(ms.Tensor(array))
+        assert found["value"].dtype == ms.float64
+        assert found["value"].item() == found["loss"].item() == net(ms.Tensor(array))["value"]
+
+
+def powers(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return y * x.sum().item() ** 2
+
+
+def roots(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return y * math.sqrt(x.square().sum().item())
+
+
+def drops(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return nn.functional.dropout(y, abs(x.sum().item()))
+
+
+def raises(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return y ** x.sum().item()
+
+
+def writes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return y if f"{x.sum().item():.2f}" else x
+
+
+def fills(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return y * torch.full((4,), x.sum().item(), device=y.device)
+
+
+@pytest.mark.parametrize("function", [powers, roots, drops, raises, writes, fills], ids=name_of)
+def test_what_a_graph_does_not_follow_is_refused(function: Any) -> None:
+    net = bridge.cell(Scaled(function))
+
+    @ms.jit
+    def call(x):
+        return net(x)
+
+    with pytest.raises(RuntimeError, match=r"float that depends on data is .* which a graph does not follow") as caught:
+        call(ms.Tensor(ARRAYS[0])).asnumpy()
+    assert f"in {function.__name__}" in str(caught.value)
+
+
+def test_a_division_by_zero_is_an_error() -> None:
+    net = bridge.cell(Scaled(lambda x, y: y * (1 / x.sum().item())))
+
+    @ms.jit
+    def call(x):
+        return net(x)
+
+    call(ms.Tensor(ARRAYS[0])).asnumpy()
+    with pytest.raises(RuntimeError, match="float division by zero"):
+        call(ms.Tensor(np.zeros((3, 4), np.float32))).asnumpy()
+    call(ms.Tensor(ARRAYS[0])).asnumpy()
