@@ -409,6 +409,11 @@ def has_hooks(cell: nn.Cell) -> bool:
     return any(getattr(cell, f"_lazy_{kind}", None) or getattr(cell, f"_{kind}", None) for kind in kinds)
 
 
+def is_cast(cell: nn.Cell) -> bool:
+    """Whether MindSpore casts in a Cell's own call: by `to_float` or a level of mindspore.amp."""
+    return cell.mixed_precision_type is not None or getattr(cell, "_amp_level", "") not in ("", "O0")
+
+
 def is_compilers(frame: FrameType) -> bool:
     """Whether MindSpore's compiler looks an item up: it has Python do so for the items of most objects."""
     return frame.f_globals.get("__name__") == getitem_impl.__name__

@@ -609,7 +609,7 @@ def test_modes_stay_apart_when_a_function_meets_another_module() -> None:
 
 class AsksColumn(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * x[:1, 0].item()
+        return x ** x[:1, 0].item()
 
 
 class WritesInput(nn.Module):
@@ -764,7 +764,7 @@ REFUSALS = [
     (WritesAttribute, ["writes to a tensor of shape [3] that is neither a parameter nor a persistent buffer"]),
     (MakesSparse, ["has a tensor of the layout sparse_coo", "torch.sparse_coo_tensor(torch.eye(2"]),
     (LoopsOnData, ["asks for a value that depends on data", "while (x < 9).any():"]),
-    (AsksColumn, ["asks for a value that depends on data", "return x * x[:1, 0].item()"]),
+    (AsksColumn, ["a float that depends on data is given to __pow__", "return x ** x[:1, 0].item()"]),
     (ReadsByNumPy, ["Tensor.numpy asks for a value that depends on data", "np.sort(x.detach().numpy())"]),
     (lambda: WritesToArray(True), ["no writes to what Tensor.numpy gave", "array = table.numpy()"]),
     (lambda: WritesToArray(False), ["nor to its tensor", "array = table.numpy()"]),
@@ -795,7 +795,7 @@ def test_what_cannot_be_captured_is_refused_with_its_line(make: Callable[[], nn.
 def test_the_line_may_be_that_of_a_package_whose_name_begins_with_torch() -> None:
     found: dict[str, Any] = {}
     path = f"{pathlib.Path(torch.__file__).parent}_geometric/loops.py"
-    exec(compile("def forward(self, x):\n    return x * x.sum().item()\n", path, "exec"), found)
+    exec(compile("def forward(self, x):\n    return x ** x.sum().item()\n", path, "exec"), found)
     module = type("Selects", (nn.Module,), found)()
     with pytest.raises(RuntimeError, match=r"In file \S*torch_geometric/loops\.py:2, in forward"):
         as_cell(module)(ms.Tensor(np.ones((2, 3), np.float32)))
@@ -1054,7 +1054,7 @@ def test_the_words_of_an_error_may_have_numbers() -> None:
 class ScalesByData(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if (x > 9).any():
-            return x / x.max().item()
+            return x ** x.max().item()
         return x
 
 
@@ -1108,7 +1108,7 @@ class Converges(nn.Module):
 
 
 def test_a_loop_that_ends_when_data_says_so_is_refused() -> None:
-    with pytest.raises(RuntimeError, match=r"asks for a value that depends on data(?s:.*)error = x\.abs"):
+    with pytest.raises(RuntimeError, match=r"more questions depend on data(?s:.*)if error < 1\.0"):
         as_cell(Converges())(ms.Tensor(np.ones((2, 3), np.float32)))
 
 

@@ -9,7 +9,10 @@ import torch
 
 
 def gradients_of(
-    results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], given: Sequence[torch.Tensor]
+    results: Sequence[torch.Tensor],
+    leaves: Sequence[torch.Tensor],
+    given: Sequence[torch.Tensor],
+    create_graph: bool = False,
 ) -> list[torch.Tensor | None]:
     """For each leaf its gradient; None if the results do not depend on it. Leaves have no other `grad` afterwards.
 
@@ -17,15 +20,16 @@ def gradients_of(
         results: what is differentiated.
         leaves: where the gradients are found.
         given: those of the results.
+        create_graph: whether the gradients have gradients.
     """
     before = [leaf.grad if leaf.is_leaf else None for leaf in leaves]
     try:
         _set_grad(leaves, [None] * len(leaves))
-        found = torch.autograd.grad(results, leaves, given, allow_unused=True)
+        found = torch.autograd.grad(results, leaves, given, create_graph=create_graph, allow_unused=True)
         added = [leaf.grad if leaf.is_leaf else None for leaf in leaves]
     finally:
         _set_grad(leaves, before)
-    with torch.no_grad():
+    with torch.set_grad_enabled(create_graph):
         return [_sum(one, other) for one, other in zip(added, found, strict=True)]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import mindspore as ms
 import torch
 
+from bridge.call import in_program
 from bridge.programs import checkpoints, tree
 from bridge.programs.added_gradients import gradients_of
 from bridge.programs.fuse import Fused, refuse_torch_modules
@@ -56,9 +57,10 @@ class _Differentiated:
         self._names = [*state.parameters]
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        is_inside = in_program.is_inside() and torch.is_grad_enabled()  # another one differentiates this
         given = list(args)
         for position in self.positions:
-            given[position] = _leaf(args, position)
+            given[position] = _leaf(args, position, is_inside)
         refuse_hooks_of_sums((self._names[place], self._tensors[place]) for place in self._places)
         with torch.enable_grad(), replaced([checkpoints.REPLACEMENT]):
             value = self.function(*given, **kwargs)
@@ -66,10 +68,11 @@ class _Differentiated:
         if not found.tensors:
             raise TypeError(f"bridge.value_and_grad: the function gives no Tensor, but a {type(value).__name__}")
         asked = [*(given[position] for position in self.positions), *(self._tensors[place] for place in self._places)]
-        gradients: Sequence[Any] = _gradients(self._differentiated(value, found.tensors), asked)
+        gradients: Sequence[Any] = _gradients(self._differentiated(value, found.tensors), asked, is_inside)
         if self.ids is not None:
             gradients = list(zip(self.ids, gradients, strict=True))
-        return found.with_tensors([tensor.detach() for tensor in found.tensors]), self._arranged(gradients)
+        results = found.tensors if is_inside else [tensor.detach() for tensor in found.tensors]
+        return found.with_tensors(results), self._arranged(gradients)
 
     def _differentiated(self, value: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         if not self.has_aux:
@@ -93,8 +96,8 @@ class _Differentiated:
         return (of_arguments, of_weights) if count else of_weights
 
 
-def _leaf(args: Sequence[Any], position: int) -> torch.Tensor:
-    """The argument there, as what gradients are found at."""
+def _leaf(args: Sequence[Any], position: int, is_inside: bool) -> torch.Tensor:
+    """The argument there, as what gradients are found at. Inside another program it stays what it follows from."""
     if position >= len(args):
         raise ValueError(f"bridge.value_and_grad: grad_position has {position}, and there are {len(args)} arguments")
     if not isinstance(args[position], torch.Tensor):
@@ -102,17 +105,18 @@ def _leaf(args: Sequence[Any], position: int) -> torch.Tensor:
         raise TypeError(
             f"bridge.value_and_grad: grad_position has {position}, and that argument is no Tensor but of type {kind}"
         )
-    return args[position].detach().requires_grad_()
+    own: torch.Tensor = args[position]
+    return own.view_as(own) if is_inside and own.requires_grad else own.detach().requires_grad_()
 
 
-def _gradients(results: Sequence[torch.Tensor], asked: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _gradients(results: Sequence[torch.Tensor], asked: Sequence[torch.Tensor], is_inside: bool) -> list[torch.Tensor]:
     """Zero for what the results do not depend on, as MindSpore has it."""
     results = [tensor for tensor in results if tensor.requires_grad]
     leaves = [tensor for tensor in asked if tensor.requires_grad]
     if not results or not leaves:
         return [torch.zeros_like(tensor) for tensor in asked]
     ones = [torch.ones_like(tensor) for tensor in results]
-    found = zip(leaves, gradients_of(results, leaves, ones), strict=True)
+    found = zip(leaves, gradients_of(results, leaves, ones, is_inside), strict=True)
     dense = (torch.zeros_like(leaf) if own is None else own.to_dense() if own.is_sparse else own for leaf, own in found)
     return [next(dense) if tensor.requires_grad else torch.zeros_like(tensor) for tensor in asked]
 
@@ -151,9 +155,10 @@ def value_and_grad(
         the weights, or a tuple of both. It has no gradient itself.
 
     Raises:
-        TypeError: `fn` is neither, or `weights` are no Parameters. When it is called: an argument of `grad_position` is
-            not a Tensor, or the function gives none.
-        ValueError: neither arguments nor weights are asked for. When it is called: there are fewer arguments.
+        TypeError: `fn` is neither, `weights` are no Parameters, or `grad_position` is no int. When it is called: an
+            argument of `grad_position` is not a Tensor, or the function gives none.
+        ValueError: neither arguments nor weights are asked for, or a position twice. When it is called: there are fewer
+            arguments.
         RuntimeError: see `fuse`. When it is called: its own gradient is asked for.
     """
     refuse_torch_modules("bridge.value_and_grad", fn)
@@ -161,7 +166,7 @@ def value_and_grad(
         raise TypeError(f"bridge.value_and_grad takes a Cell or a function, not {type(fn).__name__}")
     if grad_position is None and weights is None:
         raise ValueError("bridge.value_and_grad: grad_position and weights cannot both be None")
-    positions = (grad_position,) if isinstance(grad_position, int) else grad_position or ()
+    positions = _positions(grad_position)
     parameters = _listed(weights)
     ids = [*positions, *(parameter.name for parameter in parameters)] if return_ids else None
     fused = Fused(fn, "bridge.value_and_grad")
@@ -172,6 +177,21 @@ def value_and_grad(
     program = Program(function, name=name, state=twins.tensors, modules=twins.modules, is_differentiable=False)
     function.follow(program.state)
     return program if isinstance(fn, ms.nn.Cell) else functools.update_wrapper(program, fn, updated=())
+
+
+def _positions(grad_position: Any) -> tuple[int, ...]:
+    if grad_position is None:
+        return ()
+    positions = grad_position if isinstance(grad_position, tuple) else (grad_position,)
+    if not all(type(position) is int for position in positions):
+        raise TypeError(
+            f"bridge.value_and_grad: grad_position is an int, a tuple of ints or None, not {grad_position!r}"
+        )
+    if not positions or min(positions) < 0 or len({*positions}) < len(positions):
+        raise ValueError(
+            f"bridge.value_and_grad: grad_position has positions from 0, each once, and is {grad_position!r}"
+        )
+    return positions
 
 
 def _listed(weights: Any) -> list[ms.Parameter]:

@@ -21,6 +21,7 @@ from bridge.programs.twin import Twins
 from bridge.programs.written_down import TellsItself
 
 _MINDSPORE = f"{pathlib.Path(ms.__file__).parent}/"
+_BRIDGE = f"{pathlib.Path(__file__).parent.parent}/"
 
 
 class Fused(TellsItself):
@@ -81,8 +82,8 @@ def _mindspores_caller(error: Exception) -> str | None:
     frames = traceback.extract_tb(error.__traceback__)
     if not frames[-1].filename.startswith(_MINDSPORE):
         return None
-    callers = [frame for frame in frames if not frame.filename.startswith(_MINDSPORE)]
-    return f"{callers[-1].filename}:{callers[-1].lineno}, {callers[-1].line}"
+    callers = [frame for frame in frames if not frame.filename.startswith((_MINDSPORE, _BRIDGE))]
+    return f"{callers[-1].filename}:{callers[-1].lineno}, {callers[-1].line}" if callers else "the function itself"
 
 
 def _program(target: Callable[..., Any], name: str) -> Program:

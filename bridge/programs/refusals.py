@@ -51,6 +51,8 @@ def refuse_foreign_results(results: Iterable[torch.Tensor], device: str) -> None
     for result in results:
         if result.device not in (torch.device("cpu"), torch.device(device)):
             raise Refusal(f"a result is on PyTorch's device {result.device}, which is not MindSpore's")
+        if result.is_floating_point() and result.itemsize == 1:  # MindSpore has names for them only
+            raise Refusal(f"MindSpore has no dtype for PyTorch's {result.dtype}, which a result has")
 
 
 def _refuse_linearize(*_: Any, **__: Any) -> Any:

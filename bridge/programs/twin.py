@@ -14,11 +14,13 @@ from typing import Any
 import mindspore as ms
 import torch
 
+import bridge.torch
 from bridge import _mindspore
 from bridge.op import devices
 from bridge.primitive import direct
 from bridge.primitive.kernel import one_at_a_time
-from bridge.programs import tree
+from bridge.programs import mindspores, tree
+from bridge.programs.own_gradient import call_with_bprop
 from bridge.programs.program import Program
 from bridge.programs.state import tensor_of
 from bridge.programs.twin_object import (
@@ -69,12 +71,15 @@ class Twins:
         self._lent_twins: dict[int, _Lent] = {}
         self._is_made = self._runs = False
         self._calls: Any = None
+        mindspores.replace_functions()
 
     def of(self, value: Any) -> Any:
         """What stands for a value in the program."""
         kind = type(value)
         if kind in _AS_THEY_ARE or (kind is ModuleType and not is_users_module(value)):
-            return value
+            return mindspores.TORCH if value is bridge.torch else value
+        if mindspores.is_dtype(value):
+            return mindspores.twin_of_dtype(value)
         known = self._known.get(id(value))
         if known is not None and (kind is not ms.Tensor or not self._has_moved(value)):
             return known[1]
@@ -253,7 +258,7 @@ class Twins:
             self.modules += value.state.modules
             self.of(list(value.weights))
         elif isinstance(value, ms.nn.Cell):
-            _refuse_hooks(value)
+            _refuse_wrapped(value)
             known(_twin_of_cell(self, value))
             self.of(list(value.get_parameters()))
             self.of([item for _, cell in value.cells_and_names() for item in vars(cell).values()])
@@ -292,8 +297,13 @@ class Twins:
             self._calls = direct.module("bridge.fuse", tree.results, is_torch_code=True)
         found: list[torch.Tensor] = []
         with one_at_a_time:
-            self._calls(lambda view: found.append(view.detach()), [tensor], devices.gpu(), False)
-        return found[0]
+            self._calls(found.append, [tensor], devices.gpu(), False)
+        if found[0].requires_grad:
+            raise RuntimeError(
+                f"bridge.fuse: the program finds a tensor of shape {tuple(tensor.shape)} in a variable or an attribute "
+                "that MindSpore differentiates, and would have no gradient for it: give it as an argument"
+            )
+        return found[0].detach()
 
     def _name(self, name: str, tensor: torch.Tensor) -> None:
         while name in self.tensors:
@@ -313,9 +323,22 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(value)
 
 
-def _refuse_hooks(cell: ms.nn.Cell) -> None:
+def _refuse_wrapped(cell: ms.nn.Cell) -> None:
+    """Raise an error for a Cell whose call does more than its `construct` and `bprop`."""
+    name = type(cell).__name__
     if _mindspore.has_hooks(cell):
-        raise RuntimeError(f"bridge.fuse: {type(cell).__name__} has hooks, which a fused program does not run")
+        raise RuntimeError(f"bridge.fuse: {name} has hooks, which a fused program does not run")
+    if _is_own_method(type(cell).__call__):
+        raise RuntimeError(f"bridge.fuse: {name} has a __call__ of its own, which a fused program does not run")
+    if _mindspore.is_cast(cell):
+        raise RuntimeError(
+            f"bridge.fuse: {name} has to_float or mindspore.amp, which a fused program does not follow: cast inside, "
+            "with aten.to"
+        )
+
+
+def _is_own_method(method: Any) -> bool:
+    return isinstance(method, FunctionType) and _is_own(method)
 
 
 def _has_tensor(value: Any) -> bool:
@@ -453,6 +476,7 @@ def _twin_of_cell(twins: Twins, cell: ms.nn.Cell) -> Any:
 @functools.cache
 def _twin_class(kind: Any) -> Any:
     """A Cell's class for its twin: what it has is the twin of what the Cell has now."""
+    has_bprop = hasattr(kind, "bprop")
 
     class Twin(_CellTwin, kind):  # type: ignore[misc, valid-type]  # any Cell's
         def __getattribute__(self, name: str) -> Any:
@@ -473,6 +497,8 @@ def _twin_class(kind: Any) -> Any:
             setattr(cell, name, twins.kept(value, f"{type(cell).__name__}.{name} is assigned"))
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            if has_bprop:
+                return call_with_bprop(self, args, kwargs)
             return self.construct(*args, **kwargs)
 
     return Twin

@@ -54,6 +54,21 @@ bool requires_grad(const py::handle &torch) {
   return ms_ext_torch_requires_grad(torch.ptr());
 }
 
+// MindSpore says of numbers of all kinds that they require a gradient.
+bool may_require_grad(mindspore::TypeId type) {
+  switch (type) {
+    case mindspore::kNumberTypeFloat16:
+    case mindspore::kNumberTypeBFloat16:
+    case mindspore::kNumberTypeFloat32:
+    case mindspore::kNumberTypeFloat64:
+    case mindspore::kNumberTypeComplex64:
+    case mindspore::kNumberTypeComplex128:
+      return true;
+    default:
+      return false;
+  }
+}
+
 uint32_t version(const py::handle &torch) {
   TORCH(ms_ext_torch_version);
   return ms_ext_torch_version(torch.ptr());
@@ -419,7 +434,7 @@ class Shared {
   // Whether it is trained, as whoever was the last to say so has it. PyTorch follows MindSpore. MindSpore does not
   // follow PyTorch: on a GPU that hangs while a graph runs.
   bool is_trained(const TensorPtr &tensor) {
-    const bool in_mindspore = tensor->param_info()->requires_grad();
+    const bool in_mindspore = tensor->param_info()->requires_grad() && may_require_grad(tensor->data_type());
     if (in_mindspore != known_->requires_grad) {
       TORCH(ms_ext_torch_set_requires_grad);
       known_->requires_grad = in_mindspore;
