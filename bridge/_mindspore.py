@@ -32,6 +32,8 @@ ParameterTensor: type[Parameter] = Parameter._get_base_class(Tensor)
 # What a graph that is being traced holds, or None.
 jit_context = _primitive.jit_context
 _pynative_executor = _primitive._pynative_executor
+PyNativeExecutor: Any = type(_pynative_executor)
+no_grad: Any = mindspore._no_grad
 _cell_graph_executor = importlib.import_module("mindspore.nn.cell")._cell_graph_executor
 # Whether PyNative mode records operators for a gradient.
 is_recording: Callable[[], bool] = _pynative_executor.grad_flag
@@ -121,12 +123,16 @@ def after_set_data(follow: Callable[[Parameter], None]) -> None:
     Parameter.set_data = set_data  # type: ignore[method-assign]
 
 
+def jit_executor() -> Any:
+    """The class that calls functions of mindspore.jit. MindSpore 2.10 has it elsewhere."""
+    return importlib.import_module(type(_cell_graph_executor).__module__)._JitExecutor
+
+
 @functools.cache
 def before_graphs(follow: Callable[[], None]) -> None:
     """Have a function called before each run of a compiled graph."""
     of_cells: Any = type(_cell_graph_executor)
-    of_functions = importlib.import_module(of_cells.__module__)._JitExecutor  # MindSpore 2.10 has that elsewhere
-    for executor in (of_cells, of_functions):
+    for executor in (of_cells, jit_executor()):
         executor.__call__ = _after(follow, executor.__call__)
 
 
@@ -137,7 +143,7 @@ def around_compile(compiled: Callable[[Any, Any, Callable[[str], Any]], Any]) ->
         compiled: is given the function, the object whose method it is, or None, and what compiles it under a name that
             begins with a text. Where there is a graph of that name, it is taken.
     """
-    executor: Any = importlib.import_module(type(_cell_graph_executor).__module__)._JitExecutor
+    executor = jit_executor()
     own = executor.compile
 
     @functools.wraps(own)
@@ -189,7 +195,7 @@ def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
     """Have a graph compiled once more when it is called after a run that failed: see _FailedGraphs."""
     failed = _FailedGraphs(late_failures)
     of_cells: Any = type(_cell_graph_executor)
-    of_functions: Any = importlib.import_module(of_cells.__module__)._JitExecutor
+    of_functions = jit_executor()
     compile_cell, run_cell = of_cells.compile, of_cells.__call__
     compile_function, run_function = of_functions.compile, of_functions.__call__
     names: weakref.WeakKeyDictionary[nn.Cell, str] = weakref.WeakKeyDictionary()

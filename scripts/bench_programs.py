@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import copy
 import functools
+import itertools
 import os
 import pathlib
 import re
@@ -140,16 +141,16 @@ def finish() -> None:
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    """Of one call."""
+    """Of one call: the median of those in a row."""
     time.sleep(PAUSE)
     call()
     finish()
-    calls, begin = 0, time.perf_counter()
-    while time.perf_counter() - begin < LEAST:
+    times = [time.perf_counter()]
+    while times[-1] - times[0] < LEAST or len(times) < 3:
         call()
         finish()
-        calls += 1
-    return (time.perf_counter() - begin) / calls
+        times.append(time.perf_counter())
+    return statistics.median(after - before for before, after in itertools.pairwise(times))
 
 
 def measure(name: str, rounds: int) -> str:

@@ -280,7 +280,15 @@ def follows_draws_of_data(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return y + nn.functional.dropout(y, 0.5)
 
 
-DRAWS = [leaves_layers_out, leaves_a_layer_out_on_the_device, samples_rows, follows_draws_of_data]
+def attends_then_samples(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Attention without dropout draws nothing, and neither does rrelu in evaluation mode."""
+    mask = torch.ones(len(x), len(x), device=x.device).tril()[None, None] > 0
+    y = nn.functional.scaled_dot_product_attention(y[None, None], y[None, None], y[None, None], mask)[0, 0]
+    y = nn.functional.rrelu(y, training=False)
+    return y[y > 0] * 2
+
+
+DRAWS = [leaves_layers_out, leaves_a_layer_out_on_the_device, samples_rows, follows_draws_of_data, attends_then_samples]
 
 
 @pytest.mark.parametrize("function", DRAWS, ids=name_of)
@@ -506,7 +514,22 @@ class Cuts(nn.Module):
         return self.layer(x[:, self.bounds[0] : self.bounds[1]])
 
 
-@pytest.mark.parametrize("module", [Couples, Cuts])
+class Splits(nn.Module):
+    """Buffers have sizes that fit only together, as the shapes of a detector's levels."""
+
+    shapes: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("shapes", torch.tensor([[2, 2], [1, 2]]))
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second = self.layer(x).split([height * width for height, width in self.shapes])
+        return first.view(int(self.shapes[0, 0]), -1).sum(0) + second.mean()
+
+
+@pytest.mark.parametrize("module", [Couples, Cuts, Splits])
 def test_a_size_is_what_a_buffer_gives(module: Any) -> None:
     torch.manual_seed(0)
     compare(module(), ARRAYS[:2])

@@ -764,7 +764,7 @@ REFUSALS = [
     (WritesAttribute, ["writes to a tensor of shape [3] that is neither a parameter nor a persistent buffer"]),
     (MakesSparse, ["has a tensor of the layout sparse_coo", "torch.sparse_coo_tensor(torch.eye(2"]),
     (LoopsOnData, ["asks for a value that depends on data", "while (x < 9).any():"]),
-    (AsksColumn, ["a float that depends on data is given to __pow__", "return x ** x[:1, 0].item()"]),
+    (AsksColumn, ["a float that depends on data is given to pow", "return x ** x[:1, 0].item()"]),
     (ReadsByNumPy, ["Tensor.numpy asks for a value that depends on data", "np.sort(x.detach().numpy())"]),
     (lambda: WritesToArray(True), ["no writes to what Tensor.numpy gave", "array = table.numpy()"]),
     (lambda: WritesToArray(False), ["nor to its tensor", "array = table.numpy()"]),
@@ -1068,7 +1068,7 @@ class CountsByData(nn.Module):
 
 @pytest.mark.parametrize("make", [ScalesByData, CountsByData])
 def test_numbers_for_anything_else_are_refused(make: Callable[[], nn.Module]) -> None:
-    with pytest.raises(RuntimeError, match=r"asks for a value that depends on data(?s:.*)x\.max\(\)\.item\(\)"):
+    with pytest.raises(RuntimeError, match=r"depends on data(?s:.*)x\.max\(\)\.item\(\)"):
         as_cell(make())(ms.Tensor(np.ones((2, 3), np.float32)))
 
 
@@ -1095,6 +1095,26 @@ def test_what_asks_for_data_may_ask_for_none_where_pytorch_compiles_it() -> None
     assert not torch.compiler.is_compiling()
 
 
+class Windowed(nn.Module):
+    """What PyTorch keeps of a window's shape would make the second capture look like another function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.utils.weight_norm(nn.Linear(23, 23))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * torch.hann_window(23, device=x.device)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_what_pytorch_keeps_of_shapes_makes_no_other_function() -> None:
+    torch.manual_seed(0)
+    module, x = Windowed(), data(2, 23)
+    torch.manual_seed(0)
+    reference = Windowed().to(torch_device())
+    assert_equal([reference(on_device(x))], [as_cell(module)(ms.Tensor(x))])
+
+
 class Converges(nn.Module):
     """It asks data a question, and then for a number until that is small."""
 
@@ -1108,7 +1128,7 @@ class Converges(nn.Module):
 
 
 def test_a_loop_that_ends_when_data_says_so_is_refused() -> None:
-    with pytest.raises(RuntimeError, match=r"more questions depend on data(?s:.*)if error < 1\.0"):
+    with pytest.raises(RuntimeError, match=r"asks for a value that depends on data(?s:.*)if error < 1\.0"):
         as_cell(Converges())(ms.Tensor(np.ones((2, 3), np.float32)))
 
 

@@ -173,6 +173,21 @@ def test_jit_takes_sizes_for_unknown_that_only_the_weights_fit(compilations: lis
     assert len(compilations) == 3
 
 
+def test_jit_takes_further_sizes_for_unknown(compilations: list[str]) -> None:
+    """A second size changes after the first, where no stand-in fits the weights."""
+    module = mlp().eval()
+    net = bridge.cell(module)
+
+    @ms.jit(dynamic=1)
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    for shape in ((2, 5), (3, 5), (3, 9), (4, 7), (1, 1)):
+        x = data(*shape, 6)
+        assert_equal(call(ms.Tensor(x)), module(torch.from_numpy(x).to(torch_device())))
+    assert len(compilations) == 3
+
+
 def test_programs_that_are_kept_stand_beside_new_ones() -> None:
     module = mlp().eval()
     weights = list(module.parameters())

@@ -55,7 +55,13 @@ class Call:
 def draws(call: Call) -> bool:
     """Whether a call draws random numbers. The gradient of attention has PyTorch's tag for it too, and takes what
     forward drew."""
-    return torch.Tag.nondeterministic_seeded in call.op.tags and "backward" not in call.op.name()
+    if torch.Tag.nondeterministic_seeded not in call.op.tags or "backward" in call.op.name():
+        return False
+    given = {
+        a.name: a.default_value if v is DEFAULT else v
+        for a, v in zip(call.op._schema.arguments, call.arguments, strict=True)
+    }
+    return given.get("dropout_p") != 0 and given.get("training") is not False and given.get("train") is not False
 
 
 class _Default:

@@ -152,11 +152,14 @@ def _answers(captured_for: CapturedFor, size: int, known: Collection[int]) -> tu
     while True:
         places = captured_for(size, false).tape.data_sizes.places
         asked = [number for number in places if is_answer(number) and number not in known]
-        flipped = {number: captured_for(size, false ^ {number}) for number in asked}
-        more = [number for number, run in flipped.items() if len(run.tape.data_sizes.places) > len(places)]
-        if not more:
-            return false, [*flipped.values()]
-        false ^= {more[0]}
+        flipped = []
+        for number in reversed(asked):  # the last one of a loop leads on
+            flipped.append(captured_for(size, false ^ {number}))
+            if len(flipped[-1].tape.data_sizes.places) > len(places):
+                false ^= {number}
+                break
+        else:
+            return false, flipped
 
 
 def _is_fixed(run: Captured, number: int, others: Sequence[Captured]) -> bool:

@@ -54,7 +54,7 @@ class _Differentiated:
         positions = {id(tensor): position for position, tensor in enumerate(state.tensors)}
         self._places = [positions[id(tensor)] for tensor in self._tensors]
         self._tensors = state.tensors
-        self._names = [*state.parameters]
+        self._names, self._parameters = [*state.parameters], [*state.parameters.values()]
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         is_inside = in_program.is_inside() and torch.is_grad_enabled()  # another one differentiates this
@@ -62,6 +62,7 @@ class _Differentiated:
         for position in self.positions:
             given[position] = _leaf(args, position, is_inside)
         refuse_hooks_of_sums((self._names[place], self._tensors[place]) for place in self._places)
+        self._refuse_mindspores_hooks()
         with torch.enable_grad(), replaced([checkpoints.REPLACEMENT]):
             value = self.function(*given, **kwargs)
         found = tree.results(value, lambda leaf: leaf)
@@ -73,6 +74,14 @@ class _Differentiated:
             gradients = list(zip(self.ids, gradients, strict=True))
         results = found.tensors if is_inside else [tensor.detach() for tensor in found.tensors]
         return found.with_tensors(results), self._arranged(gradients)
+
+    def _refuse_mindspores_hooks(self) -> None:
+        for place in self._places:
+            if self._parameters[place].hooks():
+                raise RuntimeError(
+                    f"bridge.value_and_grad: the Parameter {self._names[place]} has hooks of MindSpore's, which do not "
+                    "run there: change the gradients before the optimizer's call"
+                )
 
     def _differentiated(self, value: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         if not self.has_aux:

@@ -88,7 +88,7 @@ class _Search:
                 raise found
             if isinstance(found, Captured) and not found.no_gradient:
                 return found, guesses
-            more = self._better(guesses, tape)
+            more = self._held(guesses, tape) or self._better(guesses, tape)
             if more is None:
                 if isinstance(found, Captured):
                     return found, guesses
@@ -108,6 +108,21 @@ class _Search:
             return tapes[-1], error
         finally:
             self.left -= sum(tape.asked for tape in tapes)
+
+    def _held(self, guesses: dict[int, int], failed: Any) -> dict[int, int] | None:
+        """These guesses and what buffers give for further sizes, with which the function makes as many calls as in the
+        run that failed, or more; None if buffers give none."""
+        places = failed.data_sizes.places.items()
+        present = {
+            number: failed.held.size(place)
+            for number, place in places
+            if number not in guesses and not is_answer(number) and self._may_guess(number)
+        }
+        more = {**guesses, **{number: size for number, size in present.items() if size is not None}}
+        if len(more) == len(guesses):
+            return None
+        tape, _ = self._capture(more)
+        return more if tape.asked >= failed.asked else None
 
     def _better(self, guesses: dict[int, int], failed: Any) -> dict[int, int] | None:
         """These guesses and another one, with which the function makes more calls than in the run that failed; None if

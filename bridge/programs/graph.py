@@ -102,6 +102,16 @@ class _Wanted:
         return [self.first_size + i for i, number in enumerate(self.numbers) if is_answer(number)]
 
 
+def _with_reason(asked: AsksForData, error: Exception) -> AsksForData:
+    """The refusal, with what is in the way of a graph for all values."""
+    why = str(error).partition("\n")[0]
+    if why in str(asked):
+        return asked
+    why = why if isinstance(error, Refusal) else f"{type(error).__name__}: {why}"
+    head, _, lines = str(asked).partition("\n\n")
+    return AsksForData(f"{head}. A graph for each value is refused, too: {why}\n\n{lines}")
+
+
 def _read(tensor: Any) -> Any:
     return Read(tensor) if isinstance(tensor, Part) else tensor
 
@@ -202,10 +212,10 @@ class GraphProgram:
                 asked = error
         try:
             return self._found_with_sizes(with_answers, tensors, device)
-        except Exception:
+        except Exception as error:
             if asked is None:
                 raise
-            raise asked from None
+            raise _with_reason(asked, error) from None
 
     def _found_with_sizes(self, wanted: _Wanted, tensors: list[Any], device: Device) -> tuple[plan.Plan, list[Any]]:
         """The plan for inputs like these tensors and the carriers of sizes that data decides, and all of these."""
@@ -292,7 +302,7 @@ class GraphProgram:
             changed = kept.cached + before.changed() + kept.unknown + before.changed_globals()
             is_other = bool(kept.cached)
             if changed and not is_other and (kept.unknown or not before.are_caches(found[1].follows_from_state)):
-                is_other = self._differs_now(found[0], wanted)
+                is_other = self._differs_now(found[0], wanted, before)
             kept.forget()
             if is_other:
                 raise Refusal(keeps_between_calls(changed[0]))
@@ -300,10 +310,18 @@ class GraphProgram:
             before.restore()
         return found
 
-    def _differs_now(self, found: plan.Plan, wanted: _Wanted) -> bool:
-        """Whether the function does something else after its first call."""
+    def _differs_now(self, found: plan.Plan, wanted: _Wanted, before: Attributes) -> bool:
+        """Whether the function does something else after its first call.
+
+        PyTorch keeps what it has found without data, and a later capture may lay memory out otherwise for that: so the
+        first call is captured again, too.
+        """
         try:
-            return self._capture(wanted)[0] != found
+            now = self._capture(wanted)[0]
+            if now == found:
+                return False
+            before.restore()
+            return self._capture(wanted)[0] != now
         except Exception:
             return True
 

@@ -38,6 +38,8 @@ _CAUSAL = "_detect_is_causal_mask", "pass is_causal=True with a causal mask"
 _INTEGERS = 37, 0
 # A run that asks more is a loop that goes on while data says so, as `trunc_normal_` does.
 _MOST = 1000
+# A run that asks for more numbers is not on the way to an error.
+_MOST_NUMBERS = 50
 # After so many runs it is likely that they do not come to an end.
 _MOST_RUNS = 300
 # After so many questions of one line, called by the same lines, whose other answer led to an error, those to come are
@@ -164,7 +166,7 @@ class Guards:
         if self.is_settled() or not self._gives_numbers:
             return None
         self._numbers += 1
-        if self._numbers > _MOST:
+        if self._numbers > _MOST_NUMBERS:
             self._gives_numbers = False
             return None
         if is_integer(dtype):
@@ -205,17 +207,19 @@ class Guards:
         return True
 
     def succeeded(self) -> bool:
-        """These answers lead to the end. Whether the other value of each is known to lead to an error; else the last
-        that is not is tried otherwise."""
+        """These answers lead to the end. Whether the other value of each is known to lead to an error; else one that is
+        not is tried otherwise, or both of its values lead to the end."""
         if self._gave_numbers:
             self._gives_numbers = False
             return False
         self._answers = [self._alike(answer) for answer in self._answers]
         unknown = [i for i, answer in enumerate(self._answers) if not answer.error]
         if unknown:
-            last = self._answers[unknown[-1]]
-            after = self._answers[unknown[-1] + 1 :]
-            del self._answers[unknown[-1] :]
+            # Where one is False, True has led to the end before: it does not matter what those after it lead to.
+            tried = next((i for i in unknown if self._answers[i].value is False), unknown[-1])
+            last = self._answers[tried]
+            after = self._answers[tried + 1 :]
+            del self._answers[tried:]
             if last.value is False and last.of_finite is not None:
                 self._mended(last, after)
             elif last.value is False and self._both_ways is not None:

@@ -15,10 +15,10 @@ from typing import Any
 import mindspore as ms
 import torch
 from mindspore import ops
-from mindspore.graph import api
 from torch.utils import _pytree as pytree
 
 import bridge.torch
+from bridge import _mindspore
 from bridge.call import in_program
 from bridge.op import dtypes
 
@@ -54,17 +54,13 @@ def twin_of_dtype(value: Any) -> Any:
 @functools.cache
 def replace_functions() -> None:
     """Have MindSpore's functions do inside programs what they are for, or say that they do not."""
-    _replace(
-        ops.StopGradient, "__call__", lambda _, value: pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value)
-    )
+    _replace(ops.StopGradient, "__call__", _stop_gradient)
     _replace(ops.InsertGradientOf, "__call__", _refusing("ops.InsertGradientOf"))
-    _replace(api._no_grad, "__enter__", _begin_no_grad)
-    _replace(api._no_grad, "__exit__", _end_no_grad)
-    _replace(
-        api._PyNativeExecutor,
-        "grad",
-        _refusing("mindspore.grad or value_and_grad", "; bridge.value_and_grad differentiates there"),
-    )
+    _replace(_mindspore.no_grad, "__enter__", _begin_no_grad)
+    _replace(_mindspore.no_grad, "__exit__", _end_no_grad)
+    differentiates = _refusing("mindspore.grad or value_and_grad", ": bridge.value_and_grad differentiates there")
+    _replace(_mindspore.PyNativeExecutor, "grad", differentiates)
+    _replace(_mindspore.jit_executor(), "__call__", _refusing("a function of mindspore.jit or mindspore.grad"))
     own: Any = _DTYPE.__eq__
 
     def equal(one: Any, other: Any) -> Any:
@@ -89,7 +85,7 @@ def _stop_gradient(_: Any, value: Any) -> Any:
 
 def _refusing(what: str, advice: str = "") -> Callable[..., Any]:
     def refuse(*_: Any, **__: Any) -> Any:
-        raise RuntimeError(f"{what} does nothing inside bridge.fuse and bridge.value_and_grad{advice}")
+        raise RuntimeError(f"{what} does not run inside bridge.fuse and bridge.value_and_grad{advice}")
 
     return refuse
 

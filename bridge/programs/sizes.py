@@ -9,6 +9,7 @@ graph has fixed: which tensors there are, and of which ranks and dtypes.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -31,6 +32,8 @@ SUFFIX = " of all sizes"
 _FAMILY = "family "
 # Of so many answers each is tried the other way while MindSpore compiles.
 _MOST_FLIPPED = 8
+# So many different sizes of those unknown may be ones that cannot change, as those that a weight's fit.
+_MOST_FIXED = 2
 _NOT_COUNTED = (
     "what data decides leads to a size that the graph does not count, because no run that was tried while MindSpore "
     "compiled had it: PyNative mode takes it"
@@ -136,6 +139,8 @@ class _Family:
         # MindSpore also takes sizes for unknown that cannot change, as those that a weight's fit.
         before = [[shapes[i] for i in self._unknown] for shapes in known if len(shapes) == len(self._specs)]
         fitting = [shapes for shapes in before if all(map(_is_of, shapes, unknown))]
+        if fitting:
+            yield from _with_others(fitting[-1], unknown)
         if len(fitting) > 1:
             yield fitting[-2:]
 
@@ -166,6 +171,23 @@ class _Family:
 
 
 _families: list[_Family] = []
+
+
+def _with_others(own: Sequence[Shape], unknown: Sequence[Shape]) -> Iterator[Sequence[Sequence[Shape]]]:
+    """These shapes beside some with other sizes where they are unknown: as many others as possible first. Equal sizes
+    stay equal."""
+    pairs = [(size, of) for shape, form in zip(own, unknown, strict=True) for size, of in zip(shape, form, strict=True)]
+    sizes = sorted({size for size, of in pairs if of < 0})
+    for count in range(min(len(sizes), _MOST_FIXED + 1)):
+        for fixed in itertools.combinations(sizes, count):
+            other = {size: size if size in fixed else max(2 * size, size + 1) for size in sizes}
+            yield [
+                own,
+                [
+                    tuple(other[size] if of < 0 else size for size, of in zip(shape, form, strict=True))
+                    for shape, form in zip(own, unknown, strict=True)
+                ],
+            ]
 
 
 def _different(pairs: Iterable[Sequence[Sequence[Shape]]]) -> Iterator[Sequence[Sequence[Shape]]]:
