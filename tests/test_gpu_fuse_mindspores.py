@@ -4,4 +4,4 @@ import pytest
 
 from test_fuse_mindspores import *  # noqa: F403
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("context_mode")]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("context_mode")]  # type: ignore[assignment]  # of both

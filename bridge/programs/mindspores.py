@@ -17,7 +17,6 @@ import torch
 from mindspore import ops
 from torch.utils import _pytree as pytree
 
-import bridge.torch
 from bridge import _mindspore
 from bridge.call import in_program
 from bridge.op import dtypes
@@ -28,14 +27,21 @@ _DTYPE: Any = next(kind for kind in type(ms.float32).__mro__ if kind.__name__ ==
 class _Torch(ModuleType):
     """What stands for bridge.torch: its dtypes and its Tensor are PyTorch's."""
 
+    def __init__(self, own: ModuleType) -> None:
+        super().__init__(own.__name__)
+        self._own = own
+
     def __getattr__(self, name: str) -> Any:
-        found = getattr(bridge.torch, name)
+        found = getattr(self._own, name)
         if found is ms.Tensor:
             return torch.Tensor
         return twin_of_dtype(found) if is_dtype(found) else found
 
 
-TORCH = _Torch("bridge.torch")
+@functools.cache
+def twin_of_module(module: ModuleType) -> ModuleType:
+    """What stands for a module that is not the user's."""
+    return _Torch(module) if module.__name__ == "bridge.torch" else module
 
 
 def is_dtype(value: Any) -> bool:

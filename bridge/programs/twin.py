@@ -14,7 +14,6 @@ from typing import Any
 import mindspore as ms
 import torch
 
-import bridge.torch
 from bridge import _mindspore
 from bridge.op import devices
 from bridge.primitive import direct
@@ -77,7 +76,7 @@ class Twins:
         """What stands for a value in the program."""
         kind = type(value)
         if kind in _AS_THEY_ARE or (kind is ModuleType and not is_users_module(value)):
-            return mindspores.TORCH if value is bridge.torch else value
+            return mindspores.twin_of_module(value) if kind is ModuleType else value
         if mindspores.is_dtype(value):
             return mindspores.twin_of_dtype(value)
         known = self._known.get(id(value))
