@@ -70,7 +70,14 @@ def of_half_precision(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (y.bfloat16() * (x.mean().item() / 3) + (x.double().sum().item() - 7)).float()
 
 
-FUNCTIONS = [compared, of_a_draw, chosen, scaled, in_place, rounded, of_half_precision]
+def written_afterwards(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    total = x.double().sum()
+    before = total.item()
+    total += 1
+    return y * before - total.float()
+
+
+FUNCTIONS = [written_afterwards, compared, of_a_draw, chosen, scaled, in_place, rounded, of_half_precision]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=name_of)

@@ -1,8 +1,8 @@
 """Floats that Python takes from tensors whose data is not known: `if torch.rand(1).item() < p:`,
 `x * y.abs().max().item()`.
 
-While a function is captured, what stands for such a float computes as a tensor of one float64 on the CPU, whose
-arithmetic is that of Python's floats. Compared, it is a question (guards.py). `int` of it is a size (data_sizes.py).
+While a function is captured, what stands for such a float computes as a tensor of one float64, whose arithmetic is that
+of Python's floats. Compared, it is a question (guards.py). `int` of it is a size (data_sizes.py).
 Where PyTorch takes it for a tensor's operand, a float that nobody else has stands for it, and in the call's arguments
 the number that the program has when it runs.
 """
@@ -56,7 +56,7 @@ class DataFloats:
             except AsksForData:
                 if not tensor.dtype.is_floating_point:
                     raise
-            return DataFloat(self, tensor.detach().reshape(()).to("cpu", torch.float64), tensor.device)
+            return DataFloat(self, tensor.detach().reshape(()).to(torch.float64, copy=True))
 
         return Replacement(torch.Tensor, "item", item)
 
@@ -84,22 +84,16 @@ class DataFloat:
 
     Args:
         floats: those of the run.
-        tensor: has it.
-        device: of the tensor that it was taken from.
+        tensor: has it, on the device of the tensor that it was taken from.
     """
 
-    def __init__(self, floats: DataFloats, tensor: torch.Tensor, device: torch.device) -> None:
+    def __init__(self, floats: DataFloats, tensor: torch.Tensor) -> None:
         self._floats = floats
         self.tensor = tensor
-        self._device = device
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         return float
-
-    def result(self) -> torch.Tensor:
-        """What a program returns for it."""
-        return self.tensor.to(self._device)
 
     def item(self) -> DataFloat:
         return self
@@ -150,7 +144,7 @@ class DataFloat:
         return integers.pop() if len(integers) == 1 else int(rounded(self.tensor).to(torch.int64).item())
 
     def _with(self, tensor: torch.Tensor) -> DataFloat:
-        return DataFloat(self._floats, tensor, self._device)
+        return DataFloat(self._floats, tensor)
 
     def _computed(self, operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
         a, b = (_operand(value) for value in (left, right))

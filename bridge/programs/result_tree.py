@@ -21,7 +21,7 @@ def flatten(value: Any, tensors: list[torch.Tensor], left_out: list[str]) -> Any
     cannot return, of which `left_out` tells: a model of transformers returns the cache of its keys and values, too.
     """
     if type(value) is DataFloat:
-        value = value.result()
+        value = value.tensor
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return ["tensor", len(tensors) - 1]

@@ -185,6 +185,8 @@ Program::Step::Step(Arguments &args)
   const auto &schema = op.schema().arguments();
   TORCH_CHECK(given.size() == schema.size(), "PyTorch has changed the arguments of ", op.schema().name());
   for (size_t i = 0; i < schema.size(); ++i) arguments.push_back(take_argument(args, schema[i], given[i]));
+  has_number = std::any_of(arguments.begin(), arguments.end(),
+                           [](const Boxed &argument) { return argument.kind == Boxed::kNumber; });
   args >> results >> last >> donated >> outputs;
   if (KnownViews::are_results_of(op.schema(), arguments)) views = std::make_unique<KnownViews>();
   const std::string &name = op.schema().name();
@@ -253,7 +255,7 @@ bool Program::run_step(const Step &step, Workspace &space, Call &c, bool is_reco
   auto &[registers, results, stack] = space;
   TORCH_CHECK(results.size() == step.results.size(), step.op.schema().name(), " gave ", results.size(),
               " results, but ", step.results.size(), " when it was captured");
-  bool stayed = true;
+  bool stayed = !step.has_number;
   for (at::Tensor &result : results) {
     if (!result.defined() || result.device() == c.device()) continue;
     if (step.is_attention) {

@@ -74,6 +74,7 @@ class Program {
     // Fused attention says on the host what it drew, and its gradient reads it there, but not while they are recorded.
     bool is_attention = false;
     std::vector<size_t> on_host;  // such arguments
+    bool has_number = false;      // it takes one from a tensor, for which the host waits
     bool is_check = false;        // of what was taken for true when the program was captured
     mutable Turns turns;
   };
