@@ -734,8 +734,21 @@ class KeepsTable(nn.Module):
         return y[y > 0] if (y > 2).any() else y[y > 1]
 
 
-def test_a_table_beside_a_size() -> None:
-    net: Any = bridge.cell(KeepsTable())
+class MovesTable(nn.Module):
+    """Its call brings a table to where its input is, as torchvision's anchors are brought."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = [torch.arange(4.0), torch.ones(4)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.tables = [table.to(x.device, copy=True) for table in self.tables]
+        return x * self.tables[0] + self.tables[1] if (x > 2).any() else x * self.tables[0]
+
+
+@pytest.mark.parametrize("make", [KeepsTable, MovesTable])
+def test_a_table_beside_what_data_decides(make: Any) -> None:
+    net: Any = bridge.cell(make())
     call = ms.jit(net)
     for array in (*ARRAYS[:2], ARRAYS[0] * 4):
-        np.testing.assert_array_equal(call(ms.Tensor(array)).asnumpy(), KeepsTable()(on_device(array)).cpu().numpy())
+        np.testing.assert_array_equal(call(ms.Tensor(array)).asnumpy(), make()(on_device(array)).cpu().numpy())

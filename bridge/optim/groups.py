@@ -47,7 +47,11 @@ class Asked:
 def asked(torch_class: type[torch.optim.Optimizer], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Asked:
     """What a constructor of PyTorch's is called with, for MindSpore's arguments."""
     signature = inspect.signature(torch_class)
-    bound = signature.bind(*args, **kwargs)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        advice = ": the learning rate is lr" if "learning_rate" in kwargs else ""
+        raise TypeError(f"{torch_class.__name__}: {error}{advice}") from None
     bound.apply_defaults()
     given = dict(bound.arguments)
     found = Asked([], [], {}, [], None, [], [])
@@ -72,7 +76,7 @@ def asked(torch_class: type[torch.optim.Optimizer], args: tuple[Any, ...], kwarg
 
 
 def _groups(params: Any) -> list[dict[str, Any]]:
-    if isinstance(params, (ms.Tensor, Mapping, ms.nn.Cell, torch.nn.Module)):
+    if not isinstance(params, Iterable) or isinstance(params, (ms.Tensor, Mapping, ms.nn.Cell, torch.nn.Module)):
         raise TypeError(f"an optimizer takes a list of Parameters or of groups, not {no_parameters(params)}")
     entries = list(params)
     if entries and all(isinstance(entry, Mapping) for entry in entries):
@@ -84,6 +88,8 @@ def _group(group: dict[str, Any]) -> dict[str, Any]:
     for name, why in _OF_MINDSPORE.items():
         if name in group:
             raise TypeError(f"a group has no {name}: {why}")
+    if "params" not in group:
+        raise ValueError(f"a group has its Parameters under params, and this one has {', '.join(map(repr, group))}")
     members = group["params"]
     members = [members] if isinstance(members, ms.Tensor) else list(members)
     return {**{name: to_torch(value) for name, value in group.items() if name not in ("params", "lr")},
@@ -114,4 +120,7 @@ def first_value(schedule: Any) -> float:
     """The learning rate of the first step."""
     if isinstance(schedule, ms.nn.Cell):
         return float(schedule(ms.Tensor([0], ms.int32)).asnumpy().reshape(()))
-    return float(np.float32(next(iter(schedule))))
+    first = next(iter(schedule), None)
+    if first is None:
+        raise ValueError("lr is a schedule without rates")
+    return float(np.float32(first))

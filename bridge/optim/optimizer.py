@@ -52,6 +52,10 @@ class Optimizer(ms.nn.Optimizer):
         optimizer = _made(lambda: self.torch_class(**given.arguments), sharing)
         super().__init__(float(given.arguments.get("lr", 1.0)), given.parameters, loss_scale=float(loss_scale))
         self.torch_optimizer = optimizer
+        self.needs_closure = (
+            f"{name}: call the optimizer with the gradients that mindspore.value_and_grad gives, optimizer(gradients); "
+            "its method step takes a closure"
+        )
         self.dynamic_lr = bool(given.schedules)
         self.schedules = ms.nn.CellList([self._schedule(rate) for rate in given.schedules])
         self.is_rate_scheduled = given.rate is not None
@@ -111,14 +115,11 @@ class Optimizer(ms.nn.Optimizer):
             The loss before the step.
 
         Raises:
-            TypeError: there is no closure.
+            TypeError: it is no closure.
             ValueError: the learning rate is a schedule of MindSpore's, whose steps a closure does not count.
         """
-        if closure is None:
-            raise TypeError(
-                f"{type(self).__name__}: call the optimizer with the gradients that mindspore.value_and_grad gives, "
-                "optimizer(gradients); its method step takes a closure"
-            )
+        if closure is None or not callable(closure):
+            raise TypeError(self.needs_closure)
         if self.dynamic_lr:
             raise ValueError(f"{type(self).__name__}: a step by a closure takes no schedule of MindSpore's for a rate")
         return self.update.by_closure(closure)

@@ -142,13 +142,27 @@ class Attributes:
         }
         return _without_tensors(found, set())
 
-    def restore_caches(self, is_constant: Callable[[torch.Tensor, set[int]], bool]) -> None:
-        """Have what the next call would compute again be as it was: a table of positions, say, with its length."""
+    def restore_caches(
+        self,
+        is_constant: Callable[[torch.Tensor, set[int]], bool],
+        has_data_of: Callable[[torch.Tensor, torch.Tensor], bool],
+    ) -> None:
+        """Have what the next call would compute again be as it was: a table of positions, say, with its length. Or a
+        table with the same data as before, on another device perhaps.
+
+        Args:
+            is_constant, has_data_of: see Origin.
+        """
         for _, module, before, now in self._changed():
             both = {key: _changed_parts(before.get(key), now[key]) for key in now}
             changed = {key: [leaf for _, part in parts for leaf in _tensors(part)] for key, parts in both.items()}
             own = {id(leaf) for parts in both.values() for part, _ in parts for leaf in _tensors(part)}
-            others = {key for key, tensors in changed.items() if not all(is_constant(leaf, own) for leaf in tensors)}
+            others = {
+                key
+                for key, tensors in changed.items()
+                if not all(is_constant(leaf, own) for leaf in tensors)
+                and not all(_have_data_of(*part, has_data_of) for part in both[key])
+            }
             if any(changed[key] for key in changed.keys() - others):
                 _restore(module, before, changed.keys() - others)
 
@@ -278,6 +292,14 @@ def _changed_parts(before: _Seen | None, now: _Seen | None) -> list[tuple[_Seen 
     keys = [*dict.fromkeys([*before.held, *now.held])]
     parts = [(before.held.get(key), now.held.get(key)) for key in keys]
     return [(one, other) for one, other in parts if not _is_same(one, other, set())]
+
+
+def _have_data_of(
+    before: _Seen | None, now: _Seen | None, has_data_of: Callable[[torch.Tensor, torch.Tensor], bool]
+) -> bool:
+    """Whether all tensors in a value are as those in the value before."""
+    own, others = _tensors(before), _tensors(now)
+    return len(own) == len(others) and all(map(has_data_of, others, own))
 
 
 def _tensors(seen: _Seen | None) -> list[torch.Tensor]:

@@ -296,7 +296,7 @@ class GraphProgram:
         before = Attributes(self.state.modules)
         try:
             found = self._capture(wanted)
-            before.restore_caches(found[1].is_constant)
+            before.restore_caches(found[1].is_constant, found[1].has_data_of)
             kept = found[1].kept
             kept.give_data_in(self.state.modules)
             changed = kept.cached + before.changed() + kept.unknown + before.changed_globals()

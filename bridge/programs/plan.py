@@ -94,6 +94,7 @@ class Origin:
         files: those of the code that called PyTorch.
         tensors: the ids of the tensors that the function has found.
         is_constant: whether a tensor that it has made is the same in each call, whatever the tensors with some ids are.
+        has_data_of: whether one is the same in each call, and has the data of another tensor.
         follows_from_state: whether a tensor that it has made follows from the state alone.
         kept: what it has left elsewhere.
         held: the tensors of the state that it takes to hold what they hold now (held.py), by their positions.
@@ -102,6 +103,7 @@ class Origin:
     files: set[str]
     tensors: set[int]
     is_constant: Callable[[torch.Tensor, set[int]], bool]
+    has_data_of: Callable[[torch.Tensor, torch.Tensor], bool]
     follows_from_state: Callable[[torch.Tensor], bool]
     kept: KeptElsewhere
     held: dict[int, torch.Tensor]
@@ -193,6 +195,7 @@ def make_count(
     return plan, replace(
         origins[id(found.run)],
         is_constant=lambda *given: any(run.is_constant(*given) for run in runs),
+        has_data_of=lambda *given: any(run.has_data_of(*given) for run in runs),
         follows_from_state=lambda tensor: any(run.follows_from_state(tensor) for run in runs),
     )
 
@@ -201,7 +204,7 @@ def _origin(captured: Captured) -> Origin:
     tape = captured.tape
     found = {id(tensor) for number, tensor in tape.constants.items() if number not in tape.fresh}
     follows_from_state = functools.partial(tape.follows_from, captured.inputs[: captured.state])
-    return Origin(tape.files, found, tape.is_constant, follows_from_state, tape.kept, tape.held.taken)
+    return Origin(tape.files, found, tape.is_constant, tape.has_data_of, follows_from_state, tape.kept, tape.held.taken)
 
 
 def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:

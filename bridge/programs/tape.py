@@ -174,6 +174,17 @@ class Tape(TorchDispatchMode):
         register = self._registers.get(id(tensor))
         return register is not None and self._values.follows_from_others(register, than)
 
+    def has_data_of(self, tensor: torch.Tensor, other: torch.Tensor) -> bool:
+        """Whether a tensor follows from constants only, and has the data of another one, wherever that is."""
+        register = self._registers.get(id(tensor))
+        known = None if register is None else self.known(register)
+        with no_modes():
+            return (
+                known is not None
+                and (known.dtype, known.shape) == (other.dtype, other.shape)
+                and torch.equal(known.cpu(), other.cpu())
+            )
+
     def follows_from(self, sources: Sequence[int], tensor: torch.Tensor) -> bool:
         """Whether a tensor follows from these registers and constants, without draws, and nothing writes to what it
         follows from."""
