@@ -52,7 +52,7 @@ class Optimizer(ms.nn.Optimizer):
         optimizer = _made(lambda: self.torch_class(**given.arguments), sharing)
         super().__init__(float(given.arguments.get("lr", 1.0)), given.parameters, loss_scale=float(loss_scale))
         self.torch_optimizer = optimizer
-        self.needs_closure = (
+        self.needs_closure = (  # of `step`, in which MindSpore's compiler takes no text of several lines
             f"{name}: call the optimizer with the gradients that mindspore.value_and_grad gives, optimizer(gradients); "
             "its method step takes a closure"
         )
@@ -118,7 +118,7 @@ class Optimizer(ms.nn.Optimizer):
             TypeError: it is no closure.
             ValueError: the learning rate is a schedule of MindSpore's, whose steps a closure does not count.
         """
-        if closure is None or not callable(closure):
+        if not callable(closure):
             raise TypeError(self.needs_closure)
         if self.dynamic_lr:
             raise ValueError(f"{type(self).__name__}: a step by a closure takes no schedule of MindSpore's for a rate")
