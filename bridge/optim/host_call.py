@@ -17,7 +17,7 @@ from bridge.infer.trial import Spec
 from bridge.op import devices, dtypes
 from bridge.op.encoding import encode
 from bridge.op.table import SHARED, Device
-from bridge.optim.in_cpp import library
+from bridge.programs.in_cpp import library
 from bridge.primitive.graph_calls import Call, Item
 from bridge.primitive.kernel import Kernel
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.optim import optimizer as _optimizer
 
-from bridge.optim.in_cpp import library
+from bridge.programs.in_cpp import library
 from bridge.optim.in_parts import in_parts
 from bridge.optim.recording import Recording, flat
 

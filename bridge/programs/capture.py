@@ -197,24 +197,22 @@ def _differentiate(
     tape: Tape, results: list[torch.Tensor], tensors: list[torch.Tensor]
 ) -> tuple[list[int | None], list[int | None], str]:
     """The registers of the results' gradients and of the tensors', or why there are none."""
-    asked = [tensor for tensor in tensors if tensor.requires_grad]
     tracked = [result for result in results if result.requires_grad]
     nothing: tuple[list[int | None], list[int | None]] = [None] * len(results), [None] * len(tensors)
-    if not asked or not tracked:
+    if not tracked or not any(tensor.requires_grad for tensor in tensors):
         return *nothing, ""
     with torch.utils._python_dispatch._disable_current_modes(), tape.fake_mode:  # these are inputs, not results
         given = [torch.empty(r.shape, dtype=r.dtype, device=r.device) for r in tracked]
     cotangents = iter([tape.add(tensor) for tensor in given])
     try:
-        found = iter(gradients_of(tracked, asked, given))
+        found = gradients_of(tracked, tensors, given)
     except Refusal:
         raise
     except (RuntimeError, AttributeError, LookupError, TypeError, ValueError) as error:
         return *nothing, f"{error}{_location(error, tape)}"
-    gradients = [next(found) if tensor.requires_grad else None for tensor in tensors]
     return (
         [next(cotangents) if result.requires_grad else None for result in results],
-        [None if gradient is None else tape.register(gradient) for gradient in gradients],
+        [None if gradient is None else tape.register(gradient) for gradient in found],
         "",
     )
 

@@ -120,14 +120,8 @@ def _leaf(args: Sequence[Any], position: int, is_inside: bool) -> torch.Tensor:
 
 def _gradients(results: Sequence[torch.Tensor], asked: Sequence[torch.Tensor], is_inside: bool) -> list[torch.Tensor]:
     """Zero for what the results do not depend on, as MindSpore has it."""
-    results = [tensor for tensor in results if tensor.requires_grad]
-    leaves = [tensor for tensor in asked if tensor.requires_grad]
-    if not results or not leaves:
-        return [torch.zeros_like(tensor) for tensor in asked]
-    ones = [torch.ones_like(tensor) for tensor in results]
-    found = zip(leaves, gradients_of(results, leaves, ones, is_inside), strict=True)
-    dense = (torch.zeros_like(leaf) if own is None else own.to_dense() if own.is_sparse else own for leaf, own in found)
-    return [next(dense) if tensor.requires_grad else torch.zeros_like(tensor) for tensor in asked]
+    found = zip(asked, gradients_of(results, asked, create_graph=is_inside), strict=True)
+    return [torch.zeros_like(tensor) if gradient is None else gradient for tensor, gradient in found]
 
 
 def value_and_grad(

@@ -92,43 +92,49 @@ std::vector<at::Tensor> tensors_on(const TensorMemory *memories, size_t count) {
 
 namespace {
 
-// What a module's own backward adds to the `grad` of leaves, as one does that calls `backward` itself. At the end they
-// have what they had before.
+// What a module's own backward adds to the `grad` of leaves, as one does that calls `backward` itself: reversible
+// layers, say. At the end they have what they had before.
 class AddedToLeaves {
  public:
-  explicit AddedToLeaves(const std::vector<at::Tensor> &leaves) : leaves_(leaves) {
-    for (const at::Tensor &leaf : leaves_) {
-      before_.push_back(leaf.grad());
-      if (before_.back().defined()) leaf.mutable_grad().reset();
+  // Args: where gradients are found, which need not be leaves all.
+  explicit AddedToLeaves(const std::vector<at::Tensor> &tensors) : tensors_(tensors), before_(tensors.size()) {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (!tensors_[i].is_leaf()) continue;
+      before_[i] = tensors_[i].grad();
+      if (before_[i].defined()) tensors_[i].mutable_grad().reset();
     }
   }
 
   ~AddedToLeaves() {
-    for (size_t i = 0; i < leaves_.size(); ++i) {
-      if (before_[i].defined() || leaves_[i].grad().defined()) leaves_[i].mutable_grad() = before_[i];
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (before_[i].defined() || has_grad(tensors_[i])) tensors_[i].mutable_grad() = before_[i];
     }
   }
 
   AddedToLeaves(const AddedToLeaves &) = delete;
   AddedToLeaves &operator=(const AddedToLeaves &) = delete;
 
-  void add_to(std::vector<at::Tensor> *gradients) const {
-    const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < leaves_.size(); ++i) {
-      const at::Tensor &found = leaves_[i].grad();
-      if (found.defined()) (*gradients)[i] = (*gradients)[i].defined() ? at::add(found, (*gradients)[i]) : found;
+  void add_to(std::vector<at::Tensor> *gradients, bool create_graph) const {
+    const c10::AutoGradMode recording(create_graph);
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (!has_grad(tensors_[i])) continue;
+      const at::Tensor &found = tensors_[i].grad();
+      (*gradients)[i] = (*gradients)[i].defined() ? at::add(found, (*gradients)[i]) : found;
     }
   }
 
  private:
-  const std::vector<at::Tensor> &leaves_;
+  static bool has_grad(const at::Tensor &tensor) { return tensor.is_leaf() && tensor.grad().defined(); }
+
+  const std::vector<at::Tensor> &tensors_;
   std::vector<at::Tensor> before_;
 };
 
 }  // namespace
 
 std::vector<at::Tensor> differentiate(const std::vector<at::Tensor> &inputs, const bool *wanted,
-                                      const std::vector<at::Tensor> &outputs, std::vector<at::Tensor> gradients) {
+                                      const std::vector<at::Tensor> &outputs, std::vector<at::Tensor> gradients,
+                                      bool create_graph) {
   std::vector<at::Tensor> roots, given, leaves, results(inputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!gradients[i].defined() || !outputs[i].requires_grad()) continue;
@@ -140,9 +146,9 @@ std::vector<at::Tensor> differentiate(const std::vector<at::Tensor> &inputs, con
   }
   if (roots.empty() || leaves.empty()) return results;
   const AddedToLeaves added(leaves);
-  auto found = torch::autograd::grad(roots, leaves, given, /*retain_graph=*/false, /*create_graph=*/false,
+  auto found = torch::autograd::grad(roots, leaves, given, /*retain_graph=*/create_graph, create_graph,
                                      /*allow_unused=*/true);
-  added.add_to(&found);
+  added.add_to(&found, create_graph);
   for (size_t i = 0, next = 0; i < inputs.size(); ++i) {
     if (wanted[i] && inputs[i].requires_grad()) results[i] = std::move(found[next++]);
   }

@@ -23,9 +23,10 @@ at::Tensor plain(const at::Tensor &tensor);
 
 // The gradients of the wanted inputs, by PyTorch's engine, from those of the outputs, of which some may be undefined.
 // Undefined where the outputs do not depend on the input. Called without the GIL. PyTorch frees what it saved, as it
-// goes.
+// goes, unless the gradients shall have gradients (`create_graph`).
 std::vector<at::Tensor> differentiate(const std::vector<at::Tensor> &inputs, const bool *wanted,
-                                      const std::vector<at::Tensor> &outputs, std::vector<at::Tensor> gradients);
+                                      const std::vector<at::Tensor> &outputs, std::vector<at::Tensor> gradients,
+                                      bool create_graph = false);
 
 // Each tensor in memory that is nobody else's; nothing for those that are undefined.
 void give(std::vector<at::Tensor> gradients, TensorMemory *results);

@@ -120,11 +120,12 @@ bool ms_ext_differentiate(PyObject *const *inputs, const bool *wanted, size_t in
     const ms_ext::LeavesNoPython leaves_no_python;  // a module's own backward may be in Python
     const Tensors leaves = unpacked(inputs, input_count);
     refuse_hooks_of_sums(leaves);
+    const Tensors roots = unpacked(outputs, output_count);
+    Tensors given = ms_ext::tensors_on(output_gradients, output_count);
     // Hooks of checkpoints, and what a backward in Python asks of the engine, need the engine.
-    const auto differentiate = is_torch_code ? ms_ext::differentiate_recorded : ms_ext::differentiate;
-    ms_ext::give(differentiate(leaves, wanted, unpacked(outputs, output_count),
-                               ms_ext::tensors_on(output_gradients, output_count)),
-                 results);
+    Tensors found = is_torch_code ? ms_ext::differentiate_recorded(leaves, wanted, roots, std::move(given))
+                                  : ms_ext::differentiate(leaves, wanted, roots, std::move(given));
+    ms_ext::give(std::move(found), results);
     return true;
   } catch (...) {
     const pybind11::gil_scoped_acquire gil;

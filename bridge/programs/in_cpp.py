@@ -1,4 +1,4 @@
-"""What optimizers have in C++ (ms_ext/programs/python)."""
+"""What programs and optimizers have in C++ (ms_ext/programs/python)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from bridge.op.devices import LIBRARIES
 def library() -> Any:
     """The library, whose functions raise the errors of Python's that they set."""
     found = ctypes.PyDLL(str(LIBRARIES / "libms_ext_python.so"))
+    found.ms_ext_gradients_of.argtypes = [*[ctypes.py_object] * 3, ctypes.c_bool]
+    found.ms_ext_gradients_of.restype = ctypes.py_object
     found.ms_ext_repeated_step.argtypes = [ctypes.py_object] * 4
     found.ms_ext_repeated_step.restype = ctypes.c_void_p
     found.ms_ext_free_repeated_step.argtypes = [ctypes.c_void_p]
