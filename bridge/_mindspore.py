@@ -137,20 +137,39 @@ def before_graphs(follow: Callable[[], None]) -> None:
 
 
 def around_compile(compiled: Callable[[Any, Any, Callable[[str], Any]], Any]) -> None:
-    """Have a function called in place of each compilation of a function.
+    """Have a function called in place of each compilation of a function or Cell.
 
     Args:
-        compiled: is given the function, the object whose method it is, or None, and what compiles it under a name that
-            begins with a text. Where there is a graph of that name, it is taken.
+        compiled: is given the function or Cell, the object whose method it is, or None, and what compiles it under a
+            name that begins with a text. Where there is a graph of that name, it is taken, also to run.
     """
-    executor = jit_executor()
-    own = executor.compile
+    of_functions = jit_executor()
+    of_cells: Any = type(_cell_graph_executor)
+    compile_function, compile_cell, run_cell = of_functions.compile, of_cells.compile, of_cells.__call__
+    prefixes: weakref.WeakKeyDictionary[nn.Cell, str] = weakref.WeakKeyDictionary()
 
-    @functools.wraps(own)
-    def compile(self: Any, method: str, *args: Any, phase: str = "", **kwargs: Any) -> Any:
-        return compiled(self.fn, self.obj, lambda name: own(self, method, *args, phase=name + phase, **kwargs))
+    @functools.wraps(compile_function)
+    def function(self: Any, method: str, *args: Any, phase: str = "", **kwargs: Any) -> Any:
+        def compile_as(prefix: str) -> Any:
+            return compile_function(self, method, *args, phase=prefix + phase, **kwargs)
 
-    executor.compile = compile
+        return compiled(self.fn, self.obj, compile_as)
+
+    @functools.wraps(compile_cell)
+    def cell(self: Any, obj: Any, *args: Any, phase: str = "predict", **kwargs: Any) -> Any:
+        def compile_as(prefix: str) -> Any:
+            found = compile_cell(self, obj, *args, phase=prefix + phase, **kwargs)
+            obj.phase_cache[phase] = found[0]
+            prefixes[obj] = prefix
+            return found
+
+        return compiled(obj, None, compile_as)
+
+    @functools.wraps(run_cell)
+    def run(self: Any, obj: Any, *args: Any, phase: str = "predict") -> Any:
+        return run_cell(self, obj, *args, phase=prefixes.get(obj, "") + phase)
+
+    of_functions.compile, of_cells.compile, of_cells.__call__ = function, cell, run
 
 
 class _FailedGraphs:

@@ -189,27 +189,31 @@ def test_what_is_frozen_is_not_trained(jit: bool) -> None:
 
 
 @pytest.mark.parametrize("value_and_grad", [ms.value_and_grad, bridge.value_and_grad])
-def test_a_graph_refuses_to_train_what_was_frozen_when_it_was_compiled(value_and_grad: Callable[..., Any]) -> None:
-    net = tnn.Sequential(tnn.Linear(3, 4), tnn.Linear(4, 2))
-    own = optim.AdamW(net.parameters(), lr=0.1)
-    first = net[0].weight
-    first.requires_grad = False
+@pytest.mark.parametrize("of_pytorch", [False, True])
+def test_what_was_frozen_is_trained_in_a_graph_once_it_is_set_free(
+    value_and_grad: Callable[..., Any], of_pytorch: bool
+) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)).to(torch_device())
+    net = bridge.cell(copy.deepcopy(module))
+    own, expected = optim.AdamW(net.trainable_params(), lr=0.1), torch.optim.AdamW(module.parameters(), lr=0.1)
     differentiate = value_and_grad(net, None, own.parameters)
-    x = ms.Tensor(data(5, 3))
+    x = data(5, 3)
 
+    @ms.jit
     def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         _, gradients = differentiate(x)
         return own(gradients)
 
-    compiled, before = ms.jit(step), first.asnumpy().copy()
-    compiled(x)
-    first.requires_grad = True
-    with pytest.raises(RuntimeError, match=f"{first.name} was frozen when MindSpore compiled this graph"):
-        compiled(x)
-        ms.runtime.synchronize()
-    assert (first.asnumpy() == before).all()
-    ms.jit(step)(x)
-    assert (first.asnumpy() != before).any()
+    first = net.module[0].weight if of_pytorch else own.parameters[0]
+    for is_trained in (False, True, False, True):
+        first.requires_grad = is_trained
+        module[0].weight.requires_grad_(is_trained)
+        step(ms.Tensor(x))
+        expected.zero_grad()
+        module(on_device(x)).sum().backward()
+        expected.step()
+        for name, value in module.state_dict().items():
+            assert torch.equal(net.module.state_dict()[name], value), (is_trained, name)
 
 
 def test_what_was_frozen_for_a_while_is_trained_again_in_a_graph() -> None:

@@ -41,8 +41,7 @@ class Launched:
         self.schedules = schedules
         self.has_gradient = has_gradient
         self.inputs = schedules + sum(has_gradient)
-        self.trained = sharing.are_trained()
-        self.names = [parameter.name for parameter in sharing.parameters]  # MindSpore waits for the graph to give one
+        self._trained = sharing.state.are_trained()  # another graph is compiled when one is frozen or set free
         self.order: list[int] = []
         self.specs: list[Any] = []
         self._addresses: tuple[int, ...] = ()
@@ -53,20 +52,18 @@ class Launched:
         """Take a step with the gradients, rates and parameters at these addresses (see Callee)."""
         tensors = self._tensors(addresses)
         self.rates.set([float(rate) for rate in tensors[: self.schedules]], _number_in_launch)
-        given, trained = iter(tensors[self.schedules : self.inputs]), self.sharing.are_trained()
+        given = iter(tensors[self.schedules : self.inputs])
         gradients = [next(given) if has_gradient else None for has_gradient in self.has_gradient]
-        if trained != self.trained:
-            self._refuse_zeros_for_gradients(trained, gradients)
-        gradients = of_trained(trained, gradients)
+        gradients = of_trained(self._trained, gradients)
         elsewhere = self._move(tensors[self.inputs :])
         try:
             self.repeated.take(gradients)
         finally:
             for parameter, data in elsewhere:
                 parameter.data = data
-        return None if elsewhere else self._again(trained, gradients)
+        return None if elsewhere else self._again(gradients)
 
-    def _again(self, trained: Sequence[bool], gradients: Sequence[torch.Tensor | None]) -> dict[str, Any] | None:
+    def _again(self, gradients: Sequence[torch.Tensor | None]) -> dict[str, Any] | None:
         """What C++ needs to take this step again, if it is known and a launch before was like this one. With schedules
         none is."""
         written, held = self.repeated.written(), self.rates.held()
@@ -83,7 +80,6 @@ class Launched:
             "parameters": self.sharing.tensors,
             "containers": [self.sharing.tensors, self.rates.holders()],
             "questions": [
-                (self.sharing.are_trained, (), trained),
                 *((direct.address, (parameter,), place) for parameter, place in zip(held, places, strict=True)),
                 *((float_at, (place,), value) for place, value in zip(places[1:], values[1:], strict=True)),
             ],
@@ -92,17 +88,6 @@ class Launched:
             "step": written.address,
             "owner": written,
         }
-
-    def _refuse_zeros_for_gradients(self, trained: Sequence[bool], gradients: Sequence[torch.Tensor | None]) -> None:
-        """Raise for what was set free since MindSpore compiled the graph, if the graph has zeros for its gradient: a
-        module's operator has no other gradient for what was frozen then."""
-        for i, (is_trained, was_trained) in enumerate(zip(trained, self.trained, strict=True)):
-            gradient = gradients[i]
-            if is_trained and not was_trained and gradient is not None and gradient.numel() and not gradient.any():
-                raise RuntimeError(
-                    f"{self.names[i]} was frozen when MindSpore compiled this graph, which has zeros for its gradient: "
-                    "have another ms.jit compile the step"
-                )
 
     def _tensors(self, addresses: tuple[int, ...]) -> list[torch.Tensor]:
         """PyTorch's views, those of the last launch where the addresses are its."""

@@ -123,7 +123,7 @@ class Step(_mindspore.CompiledAsMethod):
 
     def _trained(self, gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """The gradients without those of frozen Parameters, which MindSpore gives too."""
-        return of_trained(self.sharing.are_trained(), gradients)
+        return of_trained(self.sharing.state.are_trained(), gradients)
 
     def _step(self, gradients: Sequence[torch.Tensor | None]) -> None:
         self._repeated.take(self._trained(gradients))

@@ -53,6 +53,10 @@ class _Look:
         self._found: dict[int, _Seen] = {}
         self._left = MOST
 
+    def found(self) -> Iterable[_Seen]:
+        """What it has looked into."""
+        return self._found.values()
+
     def at(self, value: Any, depth: int = 0) -> _Seen:
         if isinstance(value, _WHOLE):
             return _Seen(value)
@@ -197,6 +201,55 @@ class Attributes:
             }
             if changed:
                 yield path, module, before, changed
+
+
+class Settings:
+    """The attributes, classes, parts and hooks of a module and of its parts, as they are now.
+
+    Attributes:
+        containers: the dictionaries and lists that these are in.
+        tensors: those of them that are tensors.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        look = _Look()
+        self.containers: list[Any] = []
+        self.tensors: list[torch.Tensor] = []
+        self._values: dict[tuple[str, str], _Seen] = {}
+        root = type(module).__name__
+        for path, part in module.named_modules():
+            where = f"{root}.{path}".rstrip(".")
+            self.containers += [vars(part), *_registers(part)]
+            for name, value in self._settings(part):
+                self._values[where, name] = look.at(value)
+                if isinstance(value, torch.Tensor) and not value.is_inference():
+                    self.tensors.append(value)
+                    self._values[where, name].held = {"tensor": _Seen(value), "version": _Seen(value._version)}
+        looked = [seen.value for seen in look.found() if isinstance(seen.held, dict)]
+        self.containers += [
+            value if isinstance(value, (dict, list)) else getattr(value, "__dict__", ()) for value in looked
+        ]
+
+    def others(self, before: Settings) -> set[tuple[str, str]]:
+        """Those that are not as they were before, by the paths of the parts and the names there."""
+        names = self._values.keys() | before._values.keys()
+        return {name for name in names if not _is_same(before._values.get(name), self._values.get(name), set())}
+
+    def leave_out(self, names: Iterable[tuple[str, str]]) -> None:
+        """Have these be none."""
+        for name in names:
+            self._values.pop(name, None)
+
+    def _settings(self, part: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+        yield "__class__", type(part)
+        yield from part._modules.items()
+        for name, value in vars(part).items():
+            if name not in _KNOWN:
+                yield name, value
+        if part._non_persistent_buffers_set:
+            self.containers.append(part._buffers)
+            for name in part._non_persistent_buffers_set:
+                yield name, part._buffers.get(name)
 
 
 def _drops(module: torch.nn.Module, before: dict[str, _Seen], names: Iterable[str]) -> bool:

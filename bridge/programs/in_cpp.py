@@ -15,6 +15,12 @@ def library() -> Any:
     found = ctypes.PyDLL(str(LIBRARIES / "libms_ext_python.so"))
     found.ms_ext_gradients_of.argtypes = [*[ctypes.py_object] * 3, ctypes.c_bool]
     found.ms_ext_gradients_of.restype = ctypes.py_object
+    found.ms_ext_contents.argtypes = [ctypes.py_object]
+    found.ms_ext_contents.restype = ctypes.c_void_p
+    found.ms_ext_free_contents.argtypes = [ctypes.c_void_p]
+    found.ms_ext_free_contents.restype = None
+    found.ms_ext_contents_are_same.argtypes = [ctypes.c_void_p]
+    found.ms_ext_contents_are_same.restype = ctypes.c_bool
     found.ms_ext_repeated_step.argtypes = [ctypes.py_object] * 4
     found.ms_ext_repeated_step.restype = ctypes.c_void_p
     found.ms_ext_free_repeated_step.argtypes = [ctypes.c_void_p]

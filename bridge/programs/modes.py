@@ -1,7 +1,8 @@
-"""A function that `mindspore.jit` compiles has a graph for each of the modes that the modules in it are in.
+"""What MindSpore compiles has a graph for each of the modes and settings that the modules in it are in.
 
-MindSpore compiles a function once for the shapes and dtypes of its arguments, and does not ask whether a module that it
-calls trains. It is given the modes as a part of the name under which it keeps the graph.
+MindSpore compiles a function or a Cell once for the shapes and dtypes of its arguments. It does not ask whether a module
+in it trains, has another attribute, part or hook by now, or has a frozen parameter. It is given that as a part of the name
+under which it keeps the graph.
 """
 
 from __future__ import annotations
@@ -9,66 +10,99 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 import torch
 
 from bridge import _mindspore
+from bridge.programs.configurations import Configuration, configuration_of
 
 
-class _Modes:
-    """The modes of the modules in a function."""
+class InGraph(Protocol):
+    """What a program in a graph keeps between calls (State in bridge/programs/state.py)."""
+
+    modules: Sequence[torch.nn.Module]
+
+    def follow_in_graph(self) -> None:
+        """Follow what PyTorch has assigned. Raises ValueError for what a graph cannot have."""
+
+    def are_trained(self) -> list[bool]:
+        """Which parameters are not frozen."""
+
+    def has_hooks(self) -> bool:
+        """Whether one has hooks of its own, which a graph refuses."""
+
+
+class _Graphs:
+    """What the graphs have that MindSpore compiles of a function or Cell."""
 
     def __init__(self) -> None:
-        self._parts: list[torch.nn.Module] = []
-        self._first: list[bool] = []  # those in which the function was compiled first
-        self._known: set[int] = set()
+        self._states: dict[InGraph, list[bool]] = {}  # and which parameters were trained when it was compiled first
+        self._parts: dict[int, tuple[torch.nn.Module, bool]] = {}  # by ids, and whether they were in training mode then
+        self._configurations: dict[Configuration, int] = {}  # and the number of the settings
 
-    def add(self, modules: Iterable[torch.nn.Module]) -> None:
-        """Take the modules that are in a graph of the function's."""
-        for module in modules:
-            for part in module.modules():
-                if id(part) not in self._known:
-                    self._known.add(id(part))
-                    self._parts.append(part)
-                    self._first.append(part.training)
+    def add(self, states: Sequence[InGraph]) -> None:
+        """Take what is in a graph."""
+        for state in states:
+            self._states.setdefault(state, state.are_trained())
+            for module in state.modules:
+                configuration = configuration_of(module)
+                configuration.settle()  # after a capture
+                self._configurations.setdefault(configuration, configuration.number())
+                for part in module.modules():
+                    self._parts.setdefault(id(part), (part, part.training))
 
     def name(self) -> str:
-        """What tells these modes apart; empty for the first ones. Parts that come later do not change it."""
-        now = [part.training for part in self._parts]
-        if now == self._first:
-            return ""
-        others = "".join("01"[mode != first] for mode, first in zip(now, self._first, strict=True))
-        return f"{int(others[::-1], 2):x}."
+        """What tells the modes and settings at hand apart; empty for the first ones. What comes later does not change
+        it."""
+        name = _others([(part.training, first) for part, first in self._parts.values()])
+        for position, (configuration, first) in enumerate(self._configurations.items()):
+            if (number := configuration.number()) != first:
+                name += f"{position}-{number}."
+        for position, (state, trained) in enumerate(self._states.items()):
+            state.follow_in_graph()
+            if others := _others(zip(state.are_trained(), trained, strict=True)):
+                name += f"{position}+{others}"
+            if state.has_hooks():
+                name += "hooks."
+        return name
+
+
+def _others(both: Iterable[tuple[bool, bool]]) -> str:
+    """Which of several are not as they were first; empty if all are."""
+    others = sum(1 << position for position, (now, first) in enumerate(both) if now != first)
+    return f"{others:x}." if others else ""
 
 
 class _Compiling(threading.local):
-    modules: list[torch.nn.Module] | None = None
+    states: list[InGraph] | None = None
 
 
 _compiling = _Compiling()
-_functions: weakref.WeakKeyDictionary[Any, dict[int, _Modes]] = weakref.WeakKeyDictionary()
+_compiled: weakref.WeakKeyDictionary[Any, dict[int, _Graphs]] = weakref.WeakKeyDictionary()
 
 
-def note(modules: Iterable[torch.nn.Module]) -> None:
-    """The function that this thread compiles calls these modules."""
-    if _compiling.modules is not None:
-        _compiling.modules += modules
+def note(state: InGraph) -> None:
+    """What this thread compiles has a program that keeps this. It is not captured yet."""
+    for module in state.modules:
+        configuration_of(module)
+    if _compiling.states is not None:
+        _compiling.states.append(state)
 
 
 @functools.cache
 def compile_for_modes() -> None:
-    """Have MindSpore compile functions so."""
-    _mindspore.around_compile(_compiled)
+    """Have MindSpore compile functions and Cells so."""
+    _mindspore.around_compile(_compile)
 
 
-def _compiled(function: Any, owner: Any, compile_as: Callable[[str], Any]) -> Any:
-    modes = _functions.setdefault(function, {}).setdefault(id(owner), _Modes())
-    before, _compiling.modules = _compiling.modules, []
+def _compile(compiled: Any, owner: Any, compile_as: Callable[[str], Any]) -> Any:
+    graphs = _compiled.setdefault(compiled, {}).setdefault(id(owner), _Graphs())
+    before, _compiling.states = _compiling.states, []
     try:
-        found = compile_as(modes.name())
-        modes.add(_compiling.modules)
+        found = compile_as(graphs.name())
+        graphs.add(_compiling.states)
         return found
     finally:
-        _compiling.modules = before
+        _compiling.states = before

@@ -18,6 +18,7 @@ from bridge.call import in_program
 from bridge.op import devices
 from bridge.primitive.kernel import direct, one_at_a_time
 from bridge.programs import checkpoints, constant_arguments, leaves, tree
+from bridge.programs.configurations import own_changes
 from bridge.programs.graph import GraphProgram
 from bridge.programs.module_code import differentiates, is_torch_code, sets_attribute
 from bridge.programs.refusals import no_gradient
@@ -68,6 +69,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
             state, modules = tensors_of(function), [function]
         self.state = State(state or {}, modules, self._calls)
         follow_set_data(self.state)
+        self._own_changes = own_changes(self.state.modules)
         self._is_differentiable = is_differentiable
         self._modules = [part for module in modules for part in module.modules()]
         self._replacements = [*_WITH_GRADIENT]
@@ -96,7 +98,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         if kwargs or not tree.TENSORS.issuperset(map(type, args)):
             given = tree.arguments(args, kwargs)
             run, tensors = tree.calling(self.name, run, given), given.tensors
-        with one_at_a_time:
+        with one_at_a_time, self._own_changes:
             try:
                 return self._calls(run, tensors, self._gpu, has_hooks)
             except BaseException:

@@ -41,10 +41,6 @@ class Sharing:
         with one_at_a_time:
             self._calls(called, tensors, self._gpu, False)
 
-    def are_trained(self) -> list[bool]:
-        """Which parameters are not frozen, in whichever framework that was said last."""
-        return self._calls.are_trained()
-
     @functools.cached_property
     def _gpu(self) -> int:
         return devices.gpu()

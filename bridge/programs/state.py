@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -135,9 +135,19 @@ class State:
         """A graph has the Parameters, and goes on with the memory that they have now. What PyTorch puts in the place of
         a tensor or of its data is copied there."""
         self._calls.stay(devices.gpu())
-        modes.note(self.modules)
+        modes.note(self)
         _in_graphs.add(self)
         _mindspore.before_graphs(_follow_in_graphs)
+
+    def are_trained(self) -> list[bool]:
+        """Which parameters and buffers are not frozen, in whichever framework that was said last."""
+        return self._calls.are_trained()  # type: ignore[no-any-return]
+
+    def has_hooks(self) -> bool:
+        """Whether one of them has hooks of PyTorch's for its gradient."""
+        return self._calls.has_hooks() and any(  # PyTorch keeps the dictionaries of hooks that were removed
+            tensor._backward_hooks or tensor._post_accumulate_grad_hooks for tensor in self.tensors
+        )
 
     def follow_assigned(self) -> None:
         """Have what PyTorch has assigned since the last call be MindSpore's. A capture assigns for itself."""
@@ -149,9 +159,10 @@ class State:
             self._calls.follow_assigned()
             self._look_at_buffers()
 
-    def is_assigned(self) -> bool:
-        """Whether PyTorch may have assigned something since then."""
-        return bool(self._calls.is_assigned())
+    def follow_in_graph(self) -> None:
+        """The same before a call of a graph, if there is something to follow."""
+        if self._calls.is_assigned():
+            self.follow_assigned()
 
     def follow_between_calls(self) -> None:
         """The same, and have what was frozen in one framework be frozen in the other."""
@@ -245,14 +256,10 @@ def _persistent_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn
 
 def _follow_in_graphs() -> None:
     """Have the graphs' Parameters be what PyTorch has put in the place of their tensors or of these tensors' data."""
-    if not direct.is_any_assigned():
-        return
-    for state in [*_in_graphs]:
-        if state.is_assigned():
-            try:
-                state.follow_assigned()
-            except ValueError as error:  # and the graph need not be that Cell's
-                warnings.warn(f"{error}. A graph that was compiled before goes on without it", stacklevel=1)
+    if direct.is_any_assigned():
+        for state in [*_in_graphs]:
+            with contextlib.suppress(ValueError):  # a graph that has it raises that when it is called
+                state.follow_in_graph()
 
 
 def _parameter_of(name: str, tensor: torch.Tensor, calls: Any) -> ms.Parameter:

@@ -49,6 +49,11 @@ TensorPtr tensor_of(const py::handle &object) {
   return tensor.tensor();
 }
 
+bool has_hooks(const py::handle &torch) {
+  TORCH(ms_ext_torch_has_hooks);
+  return ms_ext_torch_has_hooks(torch.ptr());
+}
+
 bool requires_grad(const py::handle &torch) {
   TORCH(ms_ext_torch_requires_grad);
   return ms_ext_torch_requires_grad(torch.ptr());
@@ -370,6 +375,9 @@ const void *address_of(const py::handle &torch) {
   return ms_ext_torch_address(torch.ptr());
 }
 
+// Waits for MindSpore's graphs on a GPU.
+void synchronize() { py::module_::import("mindspore").attr("runtime").attr("synchronize")(); }
+
 // A parameter or buffer that both frameworks have, on the same memory.
 class Shared {
  public:
@@ -426,6 +434,7 @@ class Shared {
   // The same for who froze it.
   void follow_requires_grad(const TensorPtr &tensor) {
     if (is_trained(tensor) != known_->requires_grad) {
+      if (tensor->device_type() == mindspore::device::DeviceType::kGPU) synchronize();
       known_->requires_grad = !known_->requires_grad;
       own_.attr("requires_grad") = known_->requires_grad;
     }
@@ -494,7 +503,7 @@ class Shared {
   // Copies what PyTorch has to MindSpore's memory, which it uses from then on.
   void move_torch(const TensorPtr &tensor, int gpu) const {
     TORCH(ms_ext_torch_move);
-    if (gpu >= 0) py::module_::import("mindspore").attr("runtime").attr("synchronize")();  // graphs may read there
+    if (gpu >= 0) synchronize();  // graphs may read there
     const TensorMemory memory = Owner::memory_of(tensor, gpu);
     check(ms_ext_torch_move(torch_.ptr(), &memory));
     if (gpu >= 0) py::module_::import("torch").attr("cuda").attr("synchronize")();
@@ -597,6 +606,11 @@ class Module {
     std::vector<bool> found;
     for (Shared &shared : shared_) found.push_back(shared.is_trained(shared.tensor()));
     return found;
+  }
+
+  // Whether a parameter has, or had, hooks of PyTorch's for its gradient.
+  bool has_hooks() const {
+    return std::any_of(shared_.begin(), shared_.end(), [](const Shared &shared) { return ::has_hooks(shared.torch()); });
   }
 
   // Whether MindSpore neither records nor casts what is called now.
@@ -777,6 +791,7 @@ void define_module(py::module &module) {
       .def_static("is_any_assigned", &Module::is_any_assigned)
       .def("follow_requires_grad", &Module::follow_requires_grad)
       .def("are_trained", &Module::are_trained)
+      .def("has_hooks", &Module::has_hooks)
       .def_static("runs_plainly", &Module::runs_plainly)
       .def("__call__", &Module::operator());
 }

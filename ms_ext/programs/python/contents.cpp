@@ -1,6 +1,9 @@
 #include "programs/python/contents.h"
 
+#include <torch/csrc/Exceptions.h>
+
 #include <algorithm>
+#include <exception>
 #include <string>
 
 namespace ms_ext {
@@ -15,12 +18,12 @@ bool is_container(const py::handle &object) {
 
 }  // namespace
 
-Contents::Contents(const py::list &roots, const char *besides) {
+Contents::Contents(const py::list &roots, const char *besides, bool is_deep) {
   std::unordered_set<PyObject *> seen;
-  for (const py::handle root : roots) note(root, besides, &seen);
+  for (const py::handle root : roots) note(root, besides, is_deep, &seen);
 }
 
-void Contents::note(const py::handle &object, const char *besides, std::unordered_set<PyObject *> *seen) {
+void Contents::note(const py::handle &object, const char *besides, bool is_deep, std::unordered_set<PyObject *> *seen) {
   if (!is_container(object) || !seen->insert(object.ptr()).second) return;
   std::vector<py::object> items;
   if (PyDict_Check(object.ptr())) {
@@ -33,8 +36,9 @@ void Contents::note(const py::handle &object, const char *besides, std::unordere
     for (const py::handle item : object) items.push_back(py::reinterpret_borrow<py::object>(item));
   }
   containers_.push_back({py::reinterpret_borrow<py::object>(object), items});
+  if (!is_deep) return;
   for (const py::object &item : items) {
-    if (item) note(item, besides, seen);
+    if (item) note(item, besides, is_deep, seen);
   }
 }
 
@@ -58,3 +62,23 @@ bool Contents::is_same(const Container &container) {
 bool Contents::are_same() const { return std::all_of(containers_.begin(), containers_.end(), is_same); }
 
 }  // namespace ms_ext
+
+using ms_ext::Contents;
+
+extern "C" {
+
+// What a module has, without its mode (bridge/programs/configurations.py). Args: a list of dictionaries and lists.
+void *ms_ext_contents(PyObject *containers) {
+  try {
+    return new Contents(pybind11::reinterpret_borrow<pybind11::list>(containers), "training", /*is_deep=*/false);
+  } catch (...) {
+    torch::translate_exception_to_python(std::current_exception());
+    return nullptr;
+  }
+}
+
+void ms_ext_free_contents(void *contents) { delete static_cast<Contents *>(contents); }
+
+bool ms_ext_contents_are_same(const void *contents) { return static_cast<const Contents *>(contents)->are_same(); }
+
+}  // extern "C"

@@ -11,9 +11,9 @@ namespace ms_ext {
 // Used with the GIL.
 class __attribute__((visibility("hidden"))) Contents {
  public:
-  // Args: dictionaries, lists and tuples, whose own containers count too. `besides` is a key of dictionaries whose
-  // value does not count.
-  Contents(const pybind11::list &roots, const char *besides);
+  // Args: dictionaries, lists and tuples; a key of dictionaries whose value does not count; whether the containers in
+  // them count too.
+  Contents(const pybind11::list &roots, const char *besides, bool is_deep);
 
   // Whether they hold the same objects as when this was made, in the same order.
   bool are_same() const;
@@ -25,7 +25,7 @@ class __attribute__((visibility("hidden"))) Contents {
   };
 
   static bool is_same(const Container &container);
-  void note(const pybind11::handle &object, const char *besides, std::unordered_set<PyObject *> *seen);
+  void note(const pybind11::handle &object, const char *besides, bool is_deep, std::unordered_set<PyObject *> *seen);
 
   std::vector<Container> containers_;
 };

@@ -41,7 +41,7 @@ void RepeatedStep::look_again() {
   step_ = py::type::of(optimizer_).attr("step");
   py::list roots(containers_);
   roots.append(optimizer_.attr("__dict__"));
-  contents_.emplace(roots, /*besides=*/"lr");
+  contents_.emplace(roots, /*besides=*/"lr", /*is_deep=*/true);
 }
 
 bool RepeatedStep::is_for(const py::list &gradients) const {

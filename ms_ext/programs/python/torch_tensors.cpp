@@ -86,6 +86,12 @@ const void *ms_ext_torch_address(PyObject *tensor) {
 
 bool ms_ext_torch_requires_grad(PyObject *tensor) { return THPVariable_Unpack(tensor).requires_grad(); }
 
+bool ms_ext_torch_has_hooks(PyObject *tensor) {
+  const at::Tensor &found = THPVariable_Unpack(tensor);
+  if (torch::autograd::impl::get_autograd_meta(found) == nullptr) return false;
+  return !torch::autograd::impl::hooks(found).empty() || torch::autograd::impl::post_acc_grad_hooks(found) != nullptr;
+}
+
 uint32_t ms_ext_torch_version(PyObject *tensor) { return THPVariable_Unpack(tensor)._version(); }
 
 void ms_ext_torch_written(PyObject *tensor) { THPVariable_Unpack(tensor).unsafeGetTensorImpl()->bump_version(); }

@@ -35,6 +35,9 @@ const void *ms_ext_torch_address(PyObject *tensor);
 
 bool ms_ext_torch_requires_grad(PyObject *tensor);
 
+// Whether somebody has registered hooks for its gradient, which may be removed by now.
+bool ms_ext_torch_has_hooks(PyObject *tensor);
+
 // How often the tensor was written to.
 uint32_t ms_ext_torch_version(PyObject *tensor);
 

@@ -1,0 +1,118 @@
+"""What a graph takes from a PyTorch module besides its tensors: attributes, parts and hooks.
+
+They are constants of a graph. Where somebody has changed them since it was compiled, another one is compiled
+(bridge/programs/modes.py). What a call of the module changes itself does not count: a graph refuses what the next call
+would use of that (bridge/programs/attributes.py).
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from bridge.primitive.kernel import one_at_a_time
+from bridge.programs.attributes import Settings
+from bridge.programs.in_cpp import library
+
+_MANY = 8  # graphs of a module; a value that changes in each step has more
+
+
+class Configuration:
+    """The settings of a module that graphs have, by numbers: equal ones have the same number."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
+        self._own: set[tuple[str, str]] = set()  # those that calls of the module change
+        self._met: list[Settings] = []
+        self._look()
+        self._met.append(self._now)
+        self._number = 0
+
+    def number(self) -> int:
+        """That of the settings at hand."""
+        if not self._is_same():
+            with one_at_a_time:  # a capture changes attributes for a while
+                before = self._now
+                self._look()
+                if self._now.others(before):
+                    self._number = self._found(before)
+        return self._number
+
+    def settle(self) -> None:
+        """A call of the module has ended: what is otherwise now was changed by that."""
+        if not self._is_same():
+            before = self._now
+            self._look()
+            self._own |= self._now.others(before)
+            for settings in (self._now, *self._met):
+                settings.leave_out(self._own)
+
+    def _is_same(self) -> bool:
+        return self._watched.are_same() and self._versions == [tensor._version for tensor in self._now.tensors]
+
+    def _look(self) -> None:
+        self._now = Settings(self._module)
+        self._now.leave_out(self._own)
+        self._watched = _Watched(self._now.containers)
+        self._versions = [tensor._version for tensor in self._now.tensors]
+
+    def _found(self, before: Settings) -> int:
+        for number, met in enumerate(self._met):
+            if not self._now.others(met):
+                return number
+        self._met.append(self._now)
+        if len(self._met) == _MANY:
+            path, name = min(self._now.others(before))
+            warnings.warn(
+                f"{path}.{name} was changed again: {_MANY} graphs were compiled for the values of a module's "
+                "attributes, one for each. Keep a value that changes often in a buffer",
+                stacklevel=1,
+            )
+        return len(self._met) - 1
+
+
+class _Watched:
+    """Containers, which hold the objects that they held when this was made."""
+
+    def __init__(self, containers: list[Any]) -> None:
+        self._address = library().ms_ext_contents(containers)
+        weakref.finalize(self, library().ms_ext_free_contents, self._address)
+
+    def are_same(self) -> bool:
+        return bool(library().ms_ext_contents_are_same(self._address))
+
+
+# By the ids of the modules, which the configurations keep.
+_known: weakref.WeakValueDictionary[int, Configuration] = weakref.WeakValueDictionary()
+
+
+def configuration_of(module: torch.nn.Module) -> Configuration:
+    """That of a module that a graph has."""
+    found = _known.get(id(module))
+    if found is None:
+        found = _known[id(module)] = Configuration(module)
+    return found
+
+
+class own_changes:
+    """Inside, modules change their attributes themselves."""
+
+    def __init__(self, modules: Sequence[torch.nn.Module]) -> None:
+        self._modules = modules
+
+    def __enter__(self) -> None:
+        if _known:
+            for known in self._in_graphs():
+                known.number()
+
+    def __exit__(self, *_: object) -> None:
+        if _known:
+            for known in self._in_graphs():
+                known.settle()
+
+    def _in_graphs(self) -> Iterator[Configuration]:
+        return filter(None, (_known.get(id(module)) for module in self._modules))

@@ -1,0 +1,217 @@
+"""Modules that somebody changes after MindSpore has compiled a graph with them."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import mindspore as ms
+import pytest
+import torch
+from mindspore import nn
+
+import bridge
+from shared import data, on_device
+
+
+class Branches(torch.nn.Module):
+    """Has all kinds of settings that its forward asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.activation: torch.nn.Module = torch.nn.ReLU()
+        self.dropout = torch.nn.Dropout(0.0)
+        self.scale = 1.0
+        self.factors = [1.0, 2.0]
+        self.config = SimpleNamespace(adds_one=False)
+        self.table = torch.arange(4.0)
+        self.register_buffer("shift", torch.zeros(4), persistent=False)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        y = self.activation(self.linear(x)) * self.scale * self.factors[1] + self.table.to(x.device) + self.shift
+        return self.dropout(y + 1 if self.config.adds_one else y)
+
+
+class Around(nn.Cell):
+    """A Cell with another one inside."""
+
+    def __init__(self, inner: nn.Cell) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self.inner(x)
+
+
+def jitted(net: nn.Cell) -> Callable[[ms.Tensor], ms.Tensor]:
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    return call  # type: ignore[no-any-return]
+
+
+def in_graph_mode(make: Callable[[nn.Cell], nn.Cell]) -> Callable[[nn.Cell], Callable[[ms.Tensor], ms.Tensor]]:
+    def called(net: nn.Cell) -> Callable[[ms.Tensor], ms.Tensor]:
+        cell = make(net)
+
+        def call(x: ms.Tensor) -> ms.Tensor:
+            ms.set_context(mode=ms.GRAPH_MODE)
+            try:
+                return cell(x)
+            finally:
+                ms.set_context(mode=ms.PYNATIVE_MODE)
+
+        return call
+
+    return called
+
+
+def fused(net: nn.Cell) -> Callable[[ms.Tensor], ms.Tensor]:
+    block = bridge.fuse(Around(net))
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return block(x)
+
+    return call  # type: ignore[no-any-return]
+
+
+WAYS = [jitted, in_graph_mode(lambda net: net), in_graph_mode(Around), fused]
+CHANGES: dict[str, Callable[[Branches], Any]] = {
+    "a number": lambda module: setattr(module, "scale", 3.0),
+    "one of a list": lambda module: module.factors.__setitem__(1, -1.0),
+    "one of an object": lambda module: setattr(module.config, "adds_one", True),
+    "a tensor": lambda module: setattr(module, "table", torch.ones(4)),
+    "what is in a tensor": lambda module: module.table.mul_(2),
+    "what is in a buffer": lambda module: module.shift.add_(1),
+    "one of a layer": lambda module: setattr(module.dropout, "p", 1.0),
+    "a part without parameters": lambda module: setattr(module, "activation", torch.nn.Tanh()),
+    "a function": lambda module: setattr(module.activation, "forward", torch.neg),
+    "the mode of a part": lambda module: module.dropout.eval(),
+    "a class": lambda module: setattr(module.activation, "__class__", torch.nn.Sigmoid),
+}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["jit", "Cell", "Cell in another", "fuse"])
+def test_a_graph_follows_changed_settings(way: Callable[..., Any]) -> None:
+    module = Branches()
+    expected, x = copy.deepcopy(module), data(3, 4)
+    call = way(bridge.cell(module))
+    changes: dict[str, Callable[[Branches], Any]] = {"nothing": lambda _: None, **CHANGES}
+    for name, change in changes.items():
+        for both in (module, expected):
+            change(both)
+        found = call(ms.Tensor(x))
+        assert torch.equal(torch.from_numpy(found.asnumpy()), expected(torch.from_numpy(x))), name
+
+
+def test_a_graph_is_compiled_once_for_each_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Branches()
+    net = bridge.cell(module)
+    call, x = jitted(net), ms.Tensor(data(3, 4))
+    planned = []
+    own = net.program.graph._planned
+
+    def counted(*args: Any) -> Any:
+        planned.append(args)
+        return own(*args)
+
+    monkeypatch.setattr(net.program.graph, "_planned", counted)
+    for scale, count in ((1.0, 1), (2.0, 2), (1.0, 2), (2.0, 2)):
+        module.scale = scale
+        call(x)
+        net(x)  # counts its calls, which changes an attribute, in PyNative mode
+        call(x)
+        assert len(planned) == count
+    module.train(False)
+    call(x)
+    module.scale = 1.0
+    call(x)
+    module.train()
+    call(x)
+    assert len(planned) == 4
+
+
+def test_hooks_that_are_set_later_are_refused_and_gone_when_they_are_removed() -> None:
+    module, x = Branches(), ms.Tensor(data(3, 4))
+    call = jitted(bridge.cell(module))
+    before = call(x)
+    weight = module.linear.weight
+    for words, register in (
+        ("Branches.linear has forward hooks", lambda: module.linear.register_forward_hook(lambda *_: None)),
+        ("Branches.linear has backward hooks", lambda: module.linear.register_full_backward_hook(lambda *_: None)),
+        ("Branches.linear.weight has backward hooks", lambda: weight.register_hook(lambda _: None)),
+        ("linear.weight has post accumulate grad hooks", lambda: weight.register_post_accumulate_grad_hook(print)),
+    ):
+        handle = register()
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=words):
+                call(x)
+        handle.remove()
+        assert (call(x).asnumpy() == before.asnumpy()).all()
+
+
+def test_a_setting_that_changes_all_the_time_is_warned_of() -> None:
+    module, x = Branches(), ms.Tensor(data(3, 4))
+    call = jitted(bridge.cell(module))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(8):
+            module.scale = 1.0 + step
+            call(x)
+    assert ["Branches.scale was changed again: 8 graphs" in str(one.message) for one in caught].count(True) == 1
+
+
+def test_a_training_step_follows_a_schedule_of_dropout() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.1), torch.nn.Linear(8, 2))
+    expected = copy.deepcopy(module)
+    net = bridge.cell(module)
+    own, reference = bridge.optim.SGD(net.trainable_params(), 0.1), torch.optim.SGD(expected.parameters(), 0.1)
+    differentiate = ms.value_and_grad(net, None, own.parameters)
+    x = data(6, 4)
+
+    @ms.jit
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        _, gradients = differentiate(x)
+        return own(gradients)
+
+    expected.to(on_device(x).device)
+    for epoch, p in enumerate((0.1, 0.5, 0.1, 0.3)):
+        module[1].p = expected[1].p = p  # type: ignore[assignment]
+        torch.manual_seed(epoch)
+        step(ms.Tensor(x))
+        ms.runtime.synchronize()
+        torch.manual_seed(epoch)
+        reference.zero_grad()
+        expected(on_device(x)).sum().backward()
+        reference.step()
+        for name, value in expected.state_dict().items():
+            assert torch.equal(module.state_dict()[name].to(value.device), value), (epoch, name)
+
+
+def test_parameters_of_another_kind_are_an_error_until_they_are_back() -> None:
+    module, x = Branches(), ms.Tensor(data(3, 4))
+    call = jitted(bridge.cell(module))
+    call(x)
+    linear = module.linear
+    for words, change, back in (
+        ("has another shape or dtype now", module.half, module.float),
+        (
+            "has this parameter since",
+            lambda: setattr(module, "linear", torch.nn.Linear(4, 4)),
+            lambda: setattr(module, "linear", linear),
+        ),
+    ):
+        change()
+        for _ in range(2):
+            with pytest.raises(ValueError, match=words):
+                call(x)
+        back()
+        assert call(x).shape == (3, 4)
