@@ -204,7 +204,7 @@ def test_what_was_frozen_is_trained_in_a_graph_once_it_is_set_free(
         _, gradients = differentiate(x)
         return own(gradients)
 
-    first = net.module[0].weight if of_pytorch else own.parameters[0]
+    first: Any = next(net.module.parameters()) if of_pytorch else own.parameters[0]
     for is_trained in (False, True, False, True):
         first.requires_grad = is_trained
         module[0].weight.requires_grad_(is_trained)

@@ -28,7 +28,8 @@ class Branches(torch.nn.Module):
         self.scale = 1.0
         self.factors = [1.0, 2.0]
         self.config = SimpleNamespace(adds_one=False)
-        self.table = torch.arange(4.0)
+        self.table: Any = torch.arange(4.0)
+        self.shift: Any
         self.register_buffer("shift", torch.zeros(4), persistent=False)
         self.calls = 0
 

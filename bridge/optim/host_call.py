@@ -17,9 +17,9 @@ from bridge.infer.trial import Spec
 from bridge.op import devices, dtypes
 from bridge.op.encoding import encode
 from bridge.op.table import SHARED, Device
-from bridge.programs.in_cpp import library
 from bridge.primitive.graph_calls import Call, Item
 from bridge.primitive.kernel import Kernel
+from bridge.programs.in_cpp import library
 
 
 class Callee(Protocol):

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch.optim import optimizer as _optimizer
 
-from bridge.programs.in_cpp import library
 from bridge.optim.in_parts import in_parts
 from bridge.optim.recording import Recording, flat
+from bridge.programs.in_cpp import library
 
 _RECORDINGS = 16  # of an optimizer: one whose steps differ again and again runs as PyTorch has it
 

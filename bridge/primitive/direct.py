@@ -110,8 +110,8 @@ def is_assigned(parameter: Any, tensor: Any) -> bool:
 
 
 def is_any_assigned() -> bool:
-    """Before a graph: whether PyTorch may have assigned something in a module that graphs have (`State.follow_in_graph`).
-    On a GPU it waits for what PyTorch writes on a stream of its own."""
+    """Before a graph: whether PyTorch may have assigned something in a module that graphs have. On a GPU it waits for
+    what PyTorch writes on a stream of its own."""
     return bool(_module().Module.is_any_assigned())
 
 

@@ -1,8 +1,8 @@
 """What MindSpore compiles has a graph for each of the modes and settings that the modules in it are in.
 
-MindSpore compiles a function or a Cell once for the shapes and dtypes of its arguments. It does not ask whether a module
-in it trains, has another attribute, part or hook by now, or has a frozen parameter. It is given that as a part of the name
-under which it keeps the graph.
+MindSpore compiles a function or a Cell once for the shapes and dtypes of its arguments. It does not ask whether a
+module in it trains, has another attribute, part or hook by now, or has a frozen parameter. It is given that as a part
+of the name under which it keeps the graph.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -39,7 +39,8 @@ class _Graphs:
 
     def __init__(self) -> None:
         self._states: dict[InGraph, list[bool]] = {}  # and which parameters were trained when it was compiled first
-        self._parts: dict[int, tuple[torch.nn.Module, bool]] = {}  # by ids, and whether they were in training mode then
+        self._parts: dict[int, torch.nn.Module] = {}  # by ids
+        self._first_modes: list[bool] = []  # of the parts
         self._configurations: dict[Configuration, int] = {}  # and the number of the settings
 
     def add(self, states: Sequence[InGraph]) -> None:
@@ -50,29 +51,32 @@ class _Graphs:
                 configuration = configuration_of(module)
                 configuration.settle()  # after a capture
                 self._configurations.setdefault(configuration, configuration.number())
-                for part in module.modules():
-                    self._parts.setdefault(id(part), (part, part.training))
+                new = {id(part): part for part in module.modules() if id(part) not in self._parts}
+                self._parts |= new
+                self._first_modes += [part.training for part in new.values()]
 
     def name(self) -> str:
         """What tells the modes and settings at hand apart; empty for the first ones. What comes later does not change
         it."""
-        name = _others([(part.training, first) for part, first in self._parts.values()])
+        name = _others([part.training for part in self._parts.values()], self._first_modes)
         for position, (configuration, first) in enumerate(self._configurations.items()):
             if (number := configuration.number()) != first:
                 name += f"{position}-{number}."
         for position, (state, trained) in enumerate(self._states.items()):
             state.follow_in_graph()
-            if others := _others(zip(state.are_trained(), trained, strict=True)):
+            if others := _others(state.are_trained(), trained):
                 name += f"{position}+{others}"
             if state.has_hooks():
                 name += "hooks."
         return name
 
 
-def _others(both: Iterable[tuple[bool, bool]]) -> str:
+def _others(now: list[bool], first: list[bool]) -> str:
     """Which of several are not as they were first; empty if all are."""
-    others = sum(1 << position for position, (now, first) in enumerate(both) if now != first)
-    return f"{others:x}." if others else ""
+    if now == first:
+        return ""
+    others = sum(1 << position for position, both in enumerate(zip(now, first, strict=True)) if both[0] != both[1])
+    return f"{others:x}."
 
 
 class _Compiling(threading.local):

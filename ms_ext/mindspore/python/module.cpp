@@ -610,7 +610,8 @@ class Module {
 
   // Whether a parameter has, or had, hooks of PyTorch's for its gradient.
   bool has_hooks() const {
-    return std::any_of(shared_.begin(), shared_.end(), [](const Shared &shared) { return ::has_hooks(shared.torch()); });
+    return std::any_of(shared_.begin(), shared_.end(),
+                       [](const Shared &shared) { return ::has_hooks(shared.torch()); });
   }
 
   // Whether MindSpore neither records nor casts what is called now.

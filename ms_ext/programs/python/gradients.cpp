@@ -26,7 +26,9 @@ Tensors unpacked(PyObject *list) {
 
 Tensors ones_like(const Tensors &results) {
   Tensors ones;
-  for (const at::Tensor &result : results) ones.push_back(result.requires_grad() ? at::ones_like(result) : at::Tensor());
+  for (const at::Tensor &result : results) {
+    ones.push_back(result.requires_grad() ? at::ones_like(result) : at::Tensor());
+  }
   return ones;
 }
 
@@ -46,8 +48,8 @@ Tensors differentiate(const Tensors &results, const Tensors &tensors, Tensors gi
 
 extern "C" {
 
-// bridge/programs/added_gradients.py has the arguments: lists of PyTorch's tensors; `given` may be None. Returns a list,
-// or null with Python's error set.
+// bridge/programs/added_gradients.py has the arguments: lists of PyTorch's tensors; `given` may be None. Returns a
+// list, or null with Python's error set.
 PyObject *ms_ext_gradients_of(PyObject *results, PyObject *tensors, PyObject *given, bool create_graph) {
   try {
     const Tensors differentiated = unpacked(results);
