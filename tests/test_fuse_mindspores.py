@@ -9,8 +9,8 @@ import mindspore as ms
 import numpy as np
 import pytest
 import torch as pytorch
-from mindspore import ops
-from mindspore.ops import stop_gradient
+from mindspore import Tensor, ops
+from mindspore.ops import is_floating_point, stop_gradient
 
 import bridge
 from bridge import aten, nn, torch
@@ -56,6 +56,17 @@ class Masks(nn.Module):
         return torch.sum(F.softmax(scores, dim=0, dtype=torch.float64))
 
 
+class AsksForTensors(nn.Module):
+    """As code does that takes numbers too."""
+
+    def construct(self, x, factor=2.0):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        if isinstance(x, ms.Tensor) and isinstance(x, Tensor) and not isinstance(factor, (Tensor, ops.Primitive)):
+            x = torch.mul(x, factor)
+        if ops.is_tensor(x) and is_floating_point(x) and ops.is_floating_point(x):
+            x = torch.exp(x)
+        return torch.sum(x)
+
+
 def fused_gradient(function: Any) -> Any:
     fused = bridge.fuse(function)
 
@@ -72,7 +83,9 @@ WAYS: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("way", WAYS, ids=["fuse", "value_and_grad"])
-@pytest.mark.parametrize("make", [lambda: stops, Reverses, Masks], ids=["stop_gradient", "bprop", "dtypes"])
+@pytest.mark.parametrize(
+    "make", [lambda: stops, Reverses, Masks, AsksForTensors], ids=["stop_gradient", "bprop", "dtypes", "tensors"]
+)
 def test_they_do_what_they_are_for(make: Any, way: Any) -> None:
     x, function = numbers(3, 4), make()
     assert np.array_equal(way(function)(x).asnumpy(), ms.grad(function)(x).asnumpy())

@@ -80,7 +80,7 @@ def bind(name: str, overloads: Sequence[Overload], args: Sequence[Any], kwargs: 
         if isinstance(value, ms.Tensor):
             raise TypeError(
                 f"{label(name)}: inside bridge.fuse all tensors are PyTorch's, and this one of shape {value.shape} is "
-                "MindSpore's: a MindSpore operator has made it, or {ELSEWHERE}"
+                f"MindSpore's: a MindSpore operator has made it, or {ELSEWHERE}"
             )
     bound = resolve(name, overloads, [marked(value) for value in args], {key: marked(v) for key, v in kwargs.items()})
     if bound.overload.not_in_programs:

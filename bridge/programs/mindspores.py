@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import mindspore as ms
@@ -24,8 +24,33 @@ from bridge.op import dtypes
 _DTYPE: Any = next(kind for kind in type(ms.float32).__mro__ if kind.__name__ == "Type")
 
 
-class _Torch(ModuleType):
-    """What stands for bridge.torch: its dtypes and its Tensor are PyTorch's."""
+class _KindOfTensor(type):
+    """Has PyTorch's tensors be instances of MindSpore's Tensor."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, (ms.Tensor, torch.Tensor))
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return ms.Tensor(*args, **kwargs)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(ms.Tensor, name)
+
+
+class _Tensor(metaclass=_KindOfTensor):
+    """What stands for mindspore.Tensor."""
+
+
+# What asks whether something is a tensor.
+_STAND_INS: dict[Any, Any] = {
+    ms.Tensor: _Tensor,
+    ops.is_tensor: torch.is_tensor,
+    ops.is_floating_point: torch.is_floating_point,
+}
+
+
+class _Module(ModuleType):
+    """What stands for bridge.torch, whose dtypes and Tensor are PyTorch's, and for mindspore."""
 
     def __init__(self, own: ModuleType) -> None:
         super().__init__(own.__name__)
@@ -33,15 +58,25 @@ class _Torch(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._own, name)
-        if found is ms.Tensor:
-            return torch.Tensor
-        return twin_of_dtype(found) if is_dtype(found) else found
+        if isinstance(found, ModuleType):
+            return twin_of_module(found)
+        if self._own.__name__ == "bridge.torch":
+            if found is ms.Tensor:
+                return torch.Tensor
+            return twin_of_dtype(found) if is_dtype(found) else found
+        return stand_in(found)
 
 
 @functools.cache
 def twin_of_module(module: ModuleType) -> ModuleType:
     """What stands for a module that is not the user's."""
-    return _Torch(module) if module.__name__ == "bridge.torch" else module
+    name = module.__name__
+    return _Module(module) if name == "bridge.torch" or name.partition(".")[0] == "mindspore" else module
+
+
+def stand_in(value: Any) -> Any:
+    """What stands for a class or function of MindSpore's that asks whether something is a tensor; else the value."""
+    return _STAND_INS.get(value, value) if isinstance(value, (type, FunctionType)) else value
 
 
 def is_dtype(value: Any) -> bool:

@@ -79,6 +79,8 @@ class Twins:
             return mindspores.twin_of_module(value) if kind is ModuleType else value
         if mindspores.is_dtype(value):
             return mindspores.twin_of_dtype(value)
+        if (stand_in := mindspores.stand_in(value)) is not value:
+            return stand_in
         known = self._known.get(id(value))
         if known is not None and (kind is not ms.Tensor or not self._has_moved(value)):
             return known[1]
@@ -201,6 +203,8 @@ class Twins:
         """
         if type(value) in _AS_THEY_ARE or id(value) in inside:
             return False
+        if mindspores.stand_in(value) is not value:
+            return True
         if id(value) in self._known or isinstance(value, (ms.Tensor, ms.nn.Cell, Program, HasTwin)):
             return True
         if isinstance(value, FunctionType):
