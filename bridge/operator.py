@@ -22,7 +22,7 @@ from bridge.op.overload import Overload, overload
 from bridge.op.schema import label
 from bridge.op.table import Device
 from bridge.op.unknown_names import no_overload
-from bridge.primitive import in_pytorch, precision
+from bridge.primitive import autocast, in_pytorch, precision
 from bridge.primitive.aten import ATen
 from bridge.primitive.composite import launch
 from bridge.primitive.expression import expression
@@ -113,7 +113,7 @@ class Operator(_mindspore.CompiledAsMethod):
             plan = self._plans.get(key)
         except TypeError:  # an argument that cannot be hashed: resolution says what is wrong with it
             plan = key = None
-        if plan is None or (not tensors and in_program.is_inside()):
+        if plan is None or autocast.is_on() or (not tensors and in_program.is_inside()):
             return self._call_unplanned(args, kwargs, key, tensors)
         primitive, arranger = plan
         results = launch(primitive, tensors)
@@ -122,9 +122,11 @@ class Operator(_mindspore.CompiledAsMethod):
     def _call_unplanned(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any, tensors: list[Any]) -> Any:
         if in_program.is_inside():
             return self._call_in_program(args, kwargs, key, tensors)
-        if key in self._undecided:
+        if key in self._undecided and not autocast.is_on():
             return self._undecided[key](tensors)
         bound = resolve(self.name, self.overloads, args, kwargs)
+        if autocast.is_on():
+            autocast.refuse(bound.overload)
         device = devices.place(bound.overload, self.wants_cpu)
         start_on(device)
         if data_dependent.sometimes(bound.overload):
@@ -173,6 +175,8 @@ class Operator(_mindspore.CompiledAsMethod):
         """
         start_on(devices.target())
         bound = resolve(self.name, self.overloads, args, kwargs)
+        if autocast.is_on():
+            autocast.refuse(bound.overload)
         return planned_in_graph(bound, self.wants_cpu, again or self._graph_call, product, lines)
 
 

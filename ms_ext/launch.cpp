@@ -1,9 +1,12 @@
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 
 #include <stdexcept>
 
 #include "gradient/random_state.h"
+#include "inference_mode.h"
 #include "mindspore/launch_error.h"
 #include "shim.h"
 
@@ -12,6 +15,9 @@ namespace ms_ext {
 void on_views(c10::Device device, int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes,
               void *extra, c10::function_ref<void(const Kernel &, Call &)> run) {
   try {
+    const OutsideInferenceMode outside_inference_mode;
+    // What torch.autocast casts is known when a kernel is made: a program's casts are calls.
+    const c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
     const auto at_shapes = static_cast<const Kernel &>(*ms_ext_kernel_data(extra)).at(shapes);
     const Kernel &kernel = *at_shapes;
     // MindSpore differentiates; ATen's own autograd and view tracking would only cost time.

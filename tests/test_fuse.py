@@ -233,7 +233,14 @@ class GivesMindSpore(nn.Cell):
 
 REFUSALS = [
     (CallsMindSpore, ["bridge.fuse takes the bridge's operators only", "return ops.softmax(y, -1)", "test_fuse.py"]),
-    (MixesMindSpore, ["inside bridge.fuse all tensors are PyTorch's", "(2, 2)", "or the program has it from where bridge.fuse does not look"]),
+    (
+        MixesMindSpore,
+        [
+            "inside bridge.fuse all tensors are PyTorch's",
+            "(2, 2)",
+            "or the program has it from where bridge.fuse does not look",
+        ],
+    ),
     (GivesMindSpore, ["gives a tensor that is MindSpore's"]),
 ]
 

@@ -42,6 +42,8 @@ class Call:
     """The registers that it writes to."""
     without_gradient: bool = False
     """Whether PyTorch made it under `torch.no_grad()`, as it makes all of backward: some of its kernels ask."""
+    where: FrameSummary | None = field(default=None, compare=False)
+    """The program's line, or, of backward, that of the call that is differentiated."""
 
     @property
     def name(self) -> str:

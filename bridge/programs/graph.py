@@ -169,7 +169,8 @@ class GraphProgram:
         try:
             if product is not None and product.dtype != ms.float32:
                 self._refuse_lists()
-            with one_at_a_time:  # a capture replaces functions of PyTorch's, for all threads
+            # A capture replaces functions of PyTorch's, for all threads. It may have gradients in any mode.
+            with one_at_a_time, torch.inference_mode(False):
                 return self._planned(weights, args, kwargs)
         except Exception as error:
             add_lines(error, lines)
@@ -282,12 +283,9 @@ class GraphProgram:
         return store.plan(self._key(wanted), lambda: self._captured_alike(wanted))
 
     def _key(self, wanted: _Wanted) -> store.Key | None:
-        kind = torch.device(wanted.device).type
-        with self.autocast():
-            precision = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
         sizes = wanted.unknown, wanted.numbers, wanted.guessed, wanted.both_ways, wanted.is_count
-        inputs = wanted.specs, precision, *sizes
-        return store.key(wanted.write_down(), self.state.tensors, inputs, wanted.device)
+        with self.autocast():
+            return store.key(wanted.write_down(), self.state.tensors, (wanted.specs, *sizes), wanted.device)
 
     def _captured_alike(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
         """The plan, if the next call has the same."""

@@ -11,8 +11,12 @@ from bridge.programs.capture import Spec
 from bridge.programs.memory import is_whole, storage_of
 from bridge.programs.tape import Tape
 
-# Of what a program takes for true: they give nothing.
-CHECKS = {torch.ops.aten._assert_async.msg, torch.ops.aten._assert_async.default}
+# Of what a program takes for true, and of what a factorization says of itself: they give nothing.
+CHECKS = {
+    torch.ops.aten._assert_async.msg,
+    torch.ops.aten._assert_async.default,
+    torch.ops.aten._linalg_check_errors.default,
+}
 
 
 @dataclass

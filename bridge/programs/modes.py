@@ -1,8 +1,8 @@
 """What MindSpore compiles has a graph for each of the modes and settings that the modules in it are in.
 
 MindSpore compiles a function or a Cell once for the shapes and dtypes of its arguments. It does not ask whether a
-module in it trains, has another attribute, part or hook by now, or has a frozen parameter. It is given that as a part
-of the name under which it keeps the graph.
+module in it trains, has another attribute, part or hook by now, or has a frozen parameter, nor what PyTorch chooses its
+kernels by. It is given that as a part of the name under which it keeps the graph.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any, Protocol
 import torch
 
 from bridge import _mindspore
+from bridge.op import devices
+from bridge.programs.choices import choices
 from bridge.programs.configurations import Configuration, configuration_of
 
 
@@ -42,6 +44,7 @@ class _Graphs:
         self._parts: dict[int, torch.nn.Module] = {}  # by ids
         self._first_modes: list[bool] = []  # of the parts
         self._configurations: dict[Configuration, int] = {}  # and the number of the settings
+        self._choices: list[Any] = []  # those that it was compiled for
 
     def add(self, states: Sequence[InGraph]) -> None:
         """Take what is in a graph."""
@@ -68,6 +71,11 @@ class _Graphs:
                 name += f"{position}+{others}"
             if state.has_hooks():
                 name += "hooks."
+        now = choices(devices.torch_name(devices.target()))
+        if now not in self._choices:
+            self._choices.append(now)
+        if number := self._choices.index(now):
+            name += f"{number}~"
         return name
 
 

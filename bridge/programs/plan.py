@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from bridge.programs.fits import fitting
 from bridge.programs.kept_elsewhere import KeptElsewhere
 from bridge.programs.listing import Listing, is_once
 from bridge.programs.split import split
-from bridge.programs.text import text
+from bridge.programs.text import lines, text
 from bridge.programs.uniform import uniform
 
 # Shape and dtype of a tensor, as bridge.infer has them.
@@ -34,13 +34,15 @@ class ProgramFile:
 
     Args:
         path: its text.
+        digest: of that without the lines where calls stand.
         groups: the positions of its inputs, those of each dtype together: a primitive's tuple has one dtype.
         results: shape and dtype of each of its results. One without dimensions has one of size 1 in MindSpore.
         changes: whether it writes to inputs or draws random numbers, so that it runs once and in order.
         dtypes: the names of the groups' dtypes.
     """
 
-    path: str
+    path: str = field(compare=False)
+    digest: str
     groups: list[list[int]]
     results: list[Result]
     changes: bool
@@ -213,7 +215,8 @@ def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:
     groups = _by_dtype(found)
     names = [dtypes.name(found[group[0]]) for group in groups]
     listing.inputs = [listing.inputs[position] for group in groups for position in group]
-    content = text(listing)
+    calls = text(listing)
+    content = calls + lines(listing)
     path = folder / f"{hashlib.sha256(content).hexdigest()[:32]}.program"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -221,7 +224,8 @@ def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:
         fresh.write_bytes(content)
         os.replace(fresh, path)
     results = [(tuple(output.spec.shape), dtypes.name(output.spec.dtype)) for output in listing.outputs]
-    return ProgramFile(str(path), groups, results, is_once(listing), names)
+    digest = hashlib.sha256(calls).hexdigest()
+    return ProgramFile(str(path), digest, groups, results, is_once(listing), names)
 
 
 def _by_dtype(dtypes: Sequence[torch.dtype]) -> list[list[int]]:

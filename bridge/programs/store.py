@@ -24,6 +24,7 @@ import torch
 
 from bridge.kernels.cache import folder
 from bridge.programs import held
+from bridge.programs.choices import choices
 from bridge.programs.plan import Origin, Plan
 from bridge.programs.written_down import Written, digest_of
 
@@ -61,22 +62,11 @@ def key(written: Written | None, state: Sequence[torch.Tensor], inputs: Any, dev
     if written is None:
         return None
     digest = hashlib.sha256(written.digest)
-    for part in (inputs, device, _choices(device), torch.__version__, mindspore.__version__, sys.version):
+    for part in (inputs, device, choices(device), torch.__version__, mindspore.__version__, sys.version):
         digest.update(repr(part).encode())
     for source in sorted(_OWN.glob("*.py")):
         digest.update(source.read_bytes())
     return Key(digest.hexdigest()[:32], written.tensors, state)
-
-
-def _choices(device: str) -> Any:
-    """What PyTorch's composites choose their kernels by."""
-    backends = torch.backends
-    return (
-        torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), backends.mkldnn.enabled,
-        backends.cudnn.enabled, backends.cudnn.deterministic, backends.cuda.flash_sdp_enabled(),
-        backends.cuda.mem_efficient_sdp_enabled(), backends.cuda.math_sdp_enabled(), backends.cuda.cudnn_sdp_enabled(),
-        backends.cpu.get_cpu_capability(), torch.cuda.get_device_capability(device) if device != "cpu" else None,
-    )  # fmt: skip
 
 
 def place() -> pathlib.Path:

@@ -7,6 +7,7 @@ draw stands where the program makes it, so that a replay has PyTorch's own bits.
 
 from __future__ import annotations
 
+import bisect
 import sys
 from collections.abc import Iterator, Sequence
 from traceback import FrameSummary
@@ -105,6 +106,7 @@ class Tape(TorchDispatchMode):
         self.namespaces: dict[str, dict[str, Any]] = {}
         """Those of these files that are the program's."""
         self._lines: dict[int, FrameSummary] = {}  # the program's, by the numbers of autograd's nodes
+        self._nodes: list[int] = []  # these numbers in order
         self._node = -1
         self.kept = KeptElsewhere(self._is_own, self.data_of)
         self._registers: dict[int, int] = {}
@@ -299,7 +301,8 @@ class Tape(TorchDispatchMode):
         told: list[Told] = []
         if sized is not None:
             told = self.data_sizes.note(found, self._mask(func, arguments), len(self.calls), self.line())
-        call = Call(func, arguments, found, list(_written(func, arguments)), not torch.is_grad_enabled())
+        written, without_gradient = list(_written(func, arguments)), not torch.is_grad_enabled()
+        call = Call(func, arguments, found, written, without_gradient, self.line())
         self.data_sizes.forget(call.written)
         self.calls += self.draws.calls(call, self.device(call)) if draws(call) else [call]
         self._check(told)
@@ -341,13 +344,15 @@ class Tape(TorchDispatchMode):
         self._node = torch.autograd._get_sequence_nr() - 1 if node is None else node._sequence_nr()
         if node is None and own is not None:
             code = own.f_code
+            if self._node not in self._lines:
+                bisect.insort(self._nodes, self._node)
             self._lines[self._node] = FrameSummary(code.co_filename, own.f_lineno, code.co_name, lookup_line=False)
 
     def line(self) -> FrameSummary | None:
         """The program's line that made the last call, or, in backward, the call that is differentiated."""
         # Autograd makes the node of a write to a view after the call.
-        known = [number for number in self._lines if number <= self._node]
-        return self._lines[max(known)] if known else None
+        before = bisect.bisect_right(self._nodes, self._node)
+        return self._lines[self._nodes[before - 1]] if before else None
 
     def _result(self, tensor: torch.Tensor) -> int:
         found = self._registers.get(id(tensor))  # of a write, its argument

@@ -9,14 +9,21 @@ import torch
 
 from bridge.op import dtypes, schema
 from bridge.op.encoding import Slot, Wrapped, encode
-from bridge.programs.calls import DEFAULT, Call, Number, Refusal, Register
+from bridge.programs.calls import DEFAULT, Call, Number, Refusal, Register, in_line
 from bridge.programs.constant_calls import constant_calls
 from bridge.programs.listing import Listing, last_uses, origins
 
 
 def text(listing: Listing) -> bytes:
-    """The text of a program."""
+    """The text of a program, but for its lines."""
     return _Writer(listing).text()
+
+
+def lines(listing: Listing) -> bytes:
+    """The rest of the text: where in the user's program the calls stand, for errors."""
+    places = [in_line(call.where) for call in listing.calls]
+    different = [*dict.fromkeys(places)]
+    return (encode(different) + encode([different.index(place) for place in places])).encode()
 
 
 class _Writer:

@@ -23,7 +23,7 @@ from bridge.call import in_program
 from bridge.call.arguments import Bound
 from bridge.op import devices, dtypes
 from bridge.operator import Operator, Prepared, argument_key, never, planned_in_graph, prepared
-from bridge.primitive import in_pytorch
+from bridge.primitive import autocast, in_pytorch
 from bridge.primitive.graph_calls import graph_call
 from bridge.primitive.kernel import keep
 from bridge.programs import tree
@@ -78,6 +78,8 @@ class Function(_mindspore.CompiledAsMethod):
             kwargs = keywords.translated(self.__name__, kwargs, self.operator)
         if in_program.is_inside():
             return self._call_in_program(args, kwargs)
+        if autocast.is_on():
+            return self._by_pytorch(args, kwargs)
         try:
             if self.operator is not None:
                 results = self.operator(*args, **kwargs)
@@ -195,6 +197,8 @@ class Function(_mindspore.CompiledAsMethod):
         """
         start_on(devices.target())
         kwargs = keywords.translated(self.__name__, kwargs, self.operator)
+        if autocast.is_on():
+            return self.program.graph.plan_in_graph([], args, kwargs, product, lines, self._graph_call)
         refusal: Exception | None = None
         if self.operator is not None:
             try:

@@ -13,6 +13,7 @@
 #include "gradient/differentiable.h"
 #include "gradient/few_nodes.h"
 #include "gradient/overload.h"
+#include "inference_mode.h"
 #include "programs/torch_memory.h"
 
 namespace ms_ext {
@@ -54,6 +55,7 @@ at::Tensor unshared(const at::Tensor &result, const std::vector<at::Tensor> &inp
 std::unique_ptr<RecordedCall> record(const Recorder &recorder, const TensorMemory *inputs, const bool *differentiated,
                                      size_t input_count, TensorMemory *results, size_t result_count) {
   const AsInPyTorch as_in_pytorch;
+  const OutsideInferenceMode outside_inference_mode;
   auto call = std::make_unique<RecordedCall>(RecordedCall{recorder.label, {}, {}});
   for (size_t i = 0; i < input_count; ++i) {
     at::Tensor tensor = tensor_on(inputs[i]);
@@ -76,6 +78,7 @@ std::unique_ptr<RecordedCall> record(const Recorder &recorder, const TensorMemor
 void differentiate_call(const RecordedCall &call, const TensorMemory *result_gradients, const bool *wanted,
                         TensorMemory *gradients) {
   const AsInPyTorch as_in_pytorch;
+  const OutsideInferenceMode outside_inference_mode;
   give(differentiate_recorded(call.inputs, wanted, call.results, tensors_on(result_gradients, call.results.size())),
        gradients);
 }

@@ -111,6 +111,10 @@ Program::Program(Arguments args)
       }
     }
   }
+  std::vector<std::string> lines;
+  for (size_t n = args.list_size(); n > 0; --n) lines.push_back(take<std::string>(args));
+  const auto line_of = take<Ints>(args);
+  for (size_t i = 0; i < steps_.size(); ++i) steps_[i].line = lines.at(static_cast<size_t>(line_of.at(i)));
   written_ = written();
   is_pytorchs_ = std::all_of(steps_.begin(), steps_.end(),
                              [](const Step &step) { return step.op.schema().name().rfind("aten::", 0) == 0; });
@@ -248,6 +252,15 @@ void Program::make_call(const Step &step, Workspace &space, Call &c, bool is_rec
 }
 
 bool Program::run_step(const Step &step, Workspace &space, Call &c, bool is_recorded) {
+  try {
+    return make_step(step, space, c, is_recorded);
+  } catch (const c10::Error &error) {
+    if (step.line.empty() || step.is_check) throw;  // the message of a check has a line
+    throw c10::Error({__func__, __FILE__, __LINE__}, error.what_without_backtrace() + step.line);
+  }
+}
+
+bool Program::make_step(const Step &step, Workspace &space, Call &c, bool is_recorded) {
   {
     const c10::AutoGradMode mode(!step.is_without_gradient && c10::GradMode::is_enabled());
     make_call(step, space, c, is_recorded);

@@ -76,6 +76,7 @@ class Program {
     std::vector<size_t> on_host;  // such arguments
     bool has_number = false;      // it takes one from a tensor, for which the host waits
     bool is_check = false;        // of what was taken for true when the program was captured
+    std::string line;             // where it stands in the user's program, as an error says it; may be empty
     mutable Turns turns;
   };
 
@@ -107,8 +108,9 @@ class Program {
   static void take_results(torch::jit::Stack &stack, Registers &results);
   static void bring_to_host(const Step &step, torch::jit::Stack &stack);
   static void make_call(const Step &step, Workspace &space, Call &c, bool is_recorded);
-  // Gives whether the call's results lie on the device.
+  // Gives whether the call's results lie on the device. The error that it throws has the step's line.
   static bool run_step(const Step &step, Workspace &space, Call &c, bool is_recorded);
+  static bool make_step(const Step &step, Workspace &space, Call &c, bool is_recorded);
   static void give(const Pool &pool, size_t count, Registers &results, Call &c);
   static at::Tensor memory_of(const Output &output, const Registers &registers, const at::Tensor &like);
 

@@ -170,6 +170,25 @@ class OnStream {
   void *guard_ = nullptr;
 };
 
+// While it lives, PyTorch is not in its inference mode on this thread.
+class OutsideInferenceMode {
+ public:
+  OutsideInferenceMode() {
+    TORCH(ms_ext_torch_leave_inference_mode);
+    left_ = ms_ext_torch_leave_inference_mode();
+  }
+  ~OutsideInferenceMode() {
+    if (left_ == nullptr) return;
+    TORCH(ms_ext_torch_enter_again);
+    ms_ext_torch_enter_again(left_);
+  }
+  OutsideInferenceMode(const OutsideInferenceMode &) = delete;
+  OutsideInferenceMode &operator=(const OutsideInferenceMode &) = delete;
+
+ private:
+  void *left_ = nullptr;
+};
+
 // While it lives, PyTorch records on this thread, or does not.
 class Recording {
  public:
@@ -623,6 +642,7 @@ class Module {
   // hooks for the backward pass. Returns what it gave, with MindSpore's tensors in place of PyTorch's.
   py::object operator()(const py::object &run, const py::sequence &tensors, int gpu, bool has_hooks) {
     TORCH(ms_ext_is_torch);
+    const OutsideInferenceMode outside_inference_mode;
     Call call;
     for (const py::handle tensor : tensors) call.inputs.push_back(tensor_of(tensor));
     call.shared.reserve(shared_.size());

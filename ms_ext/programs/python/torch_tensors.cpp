@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gradient/few_nodes.h"
+#include "inference_mode.h"
 #include "programs/leaves_no_python.h"
 #include "programs/torch_memory.h"
 
@@ -113,6 +114,12 @@ bool ms_ext_torch_set_requires_grad(PyObject *tensor, bool requires_grad) {
   return succeeds([&] { THPVariable_Unpack(tensor).set_requires_grad(requires_grad); });
 }
 
+void *ms_ext_torch_leave_inference_mode() {
+  return c10::InferenceMode::is_enabled() ? new ms_ext::OutsideInferenceMode() : nullptr;
+}
+
+void ms_ext_torch_enter_again(void *left) { delete static_cast<ms_ext::OutsideInferenceMode *>(left); }
+
 bool ms_ext_torch_record(bool enabled) {
   const bool before = c10::GradMode::is_enabled();
   c10::GradMode::set_enabled(enabled);
@@ -123,6 +130,7 @@ bool ms_ext_differentiate(PyObject *const *inputs, const bool *wanted, size_t in
                           const TensorMemory *output_gradients, size_t output_count, bool is_torch_code,
                           TensorMemory *results) {
   try {
+    const ms_ext::OutsideInferenceMode outside_inference_mode;
     const ms_ext::LeavesNoPython leaves_no_python;  // a module's own backward may be in Python
     const Tensors leaves = unpacked(inputs, input_count);
     refuse_hooks_of_sums(leaves);

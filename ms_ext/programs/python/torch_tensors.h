@@ -52,6 +52,10 @@ bool ms_ext_torch_move(PyObject *tensor, const ms_ext::TensorMemory *memory);
 
 bool ms_ext_torch_set_requires_grad(PyObject *tensor, bool requires_grad);
 
+// Leaves PyTorch's inference mode on this thread until the other function is given what this one returns.
+void *ms_ext_torch_leave_inference_mode();
+void ms_ext_torch_enter_again(void *left);
+
 // Whether PyTorch records on this thread from now on; returns whether it did.
 bool ms_ext_torch_record(bool enabled);
 

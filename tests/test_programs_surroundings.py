@@ -1,0 +1,144 @@
+"""What is around a call: `torch.autocast`, `torch.inference_mode`, and the line of an error."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import pytest
+import torch
+
+import bridge
+from bridge import aten, optim
+from bridge import torch as T
+from bridge.nn import functional as F
+from shared import data, on_device, torch_device
+
+STEPS = [(0, 1, 2), (1, 2), (0, 1), ()]
+KIND = torch.device(torch_device()).type
+
+
+def make() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3))
+
+
+def casting(on: bool) -> Any:
+    return torch.autocast(KIND, torch.bfloat16) if on else contextlib.nullcontext()
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("value_and_grad", [ms.value_and_grad, bridge.value_and_grad])
+@pytest.mark.parametrize("steps", STEPS)
+def test_a_step_follows_autocast(steps: tuple[int, ...], value_and_grad: Callable[..., Any], jit: bool) -> None:
+    module = make()
+    expected = copy.deepcopy(module).to(torch_device())
+    net = bridge.cell(module)
+    own, reference = optim.SGD(net.trainable_params(), 0.1), torch.optim.SGD(expected.parameters(), 0.1)
+    x, labels = data(6, 4), torch.arange(6) % 3
+
+    def loss_of(x, labels):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return F.cross_entropy(net(x), labels)
+
+    differentiate = value_and_grad(loss_of, None, own.parameters)
+
+    def step(x, labels):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        loss, gradients = differentiate(x, labels)
+        own(gradients)
+        return loss
+
+    take = ms.jit(step) if jit else step
+    for i in range(3):
+        with casting(i in steps):
+            loss = take(ms.Tensor(x), ms.Tensor(labels.numpy()))
+            value = torch.nn.functional.cross_entropy(expected(on_device(x)), labels.to(torch_device()))
+        reference.zero_grad()
+        value.backward()
+        reference.step()
+        assert loss.item() == value.item(), i
+    for name, value in expected.state_dict().items():
+        assert torch.equal(net.module.state_dict()[name], value), name
+
+
+def test_functions_follow_autocast_and_operators_refuse_it(mode: Callable[..., Any]) -> None:
+    def multiplied(x, y):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return T.matmul(T.add(x, y), y)
+
+    def by_operator(x, y):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return aten.matmul(x, y)
+
+    x, y = ms.Tensor(data(3, 3)), ms.Tensor(data(3, 3))
+    call, refused = mode(multiplied), mode(by_operator)
+    for on in (False, True, False):
+        with casting(on):
+            found = call(x, y)
+            expected = torch.matmul(on_device(x.asnumpy()) + on_device(y.asnumpy()), on_device(y.asnumpy()))
+        assert found.dtype == (ms.bfloat16 if on else ms.float32)
+        assert (found.float().asnumpy() == expected.float().cpu().numpy()).all()
+    with casting(True), pytest.raises(RuntimeError, match="aten.matmul: torch.autocast does not reach the operators"):
+        refused(x, y)
+
+
+@pytest.mark.usefixtures("own_programs")
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("value_and_grad", [ms.value_and_grad, bridge.value_and_grad])
+def test_a_model_is_evaluated_and_trained_in_inference_mode(value_and_grad: Callable[..., Any], jit: bool) -> None:
+    module = make()
+    expected = copy.deepcopy(module).to(torch_device())
+    net = bridge.cell(module)
+    own, reference = optim.AdamW(net.trainable_params(), 0.1), torch.optim.AdamW(expected.parameters(), 0.1)
+    x = data(6, 4)
+
+    def loss_of(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return T.sum(F.gelu(net(x)))
+
+    differentiate = value_and_grad(loss_of, None, own.parameters)
+
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        loss, gradients = differentiate(x)
+        own(gradients)
+        return loss
+
+    def predicted(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    take, predict = (ms.jit(step), ms.jit(predicted)) if jit else (step, predicted)
+    for inside in (False, True, False):
+        for mode in (True, False):
+            net.set_train(mode)
+            expected.train(mode)
+            with torch.inference_mode():
+                found, value = predict(ms.Tensor(x)), expected(on_device(x))
+            assert torch.equal(torch.from_numpy(found.asnumpy()), value.cpu())
+        net.set_train()
+        expected.train()
+        with torch.inference_mode() if inside else contextlib.nullcontext():
+            take(ms.Tensor(x))  # MindSpore says what has gradients
+        reference.zero_grad()
+        torch.nn.functional.gelu(expected(on_device(x))).sum().backward()
+        reference.step()
+    for name, value in expected.state_dict().items():
+        assert torch.equal(net.module.state_dict()[name], value), name
+
+
+class Factors(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = torch.exp(y)
+        return torch.linalg.cholesky(x) @ z
+
+
+def test_an_error_of_a_run_has_the_modules_line() -> None:
+    net, y = bridge.cell(Factors()), ms.Tensor(data(2, 2))
+
+    @ms.jit
+    def call(x, y):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x, y)
+
+    call(ms.Tensor([[1.0, 0.0], [0.0, 1.0]]), y)
+    with pytest.raises(
+        RuntimeError, match=r"(?s)linalg.cholesky: .*test_programs_surroundings.py:\d+, in forward\n.*@ z"
+    ):
+        call(ms.Tensor([[-1.0, 0.0], [0.0, 1.0]]), y)
+        ms.runtime.synchronize()
