@@ -209,11 +209,13 @@ def test_what_was_frozen_is_trained_in_a_graph_once_it_is_set_free(
         first.requires_grad = is_trained
         module[0].weight.requires_grad_(is_trained)
         step(ms.Tensor(x))
+        ms.runtime.synchronize()
         expected.zero_grad()
-        module(on_device(x)).sum().backward()
+        value = module(on_device(x))
+        value.backward(torch.ones_like(value))
         expected.step()
-        for name, value in module.state_dict().items():
-            assert torch.equal(net.module.state_dict()[name], value), (is_trained, name)
+        for name, tensor in module.state_dict().items():
+            assert torch.equal(net.module.state_dict()[name], tensor), (is_trained, name)
 
 
 def test_what_was_frozen_for_a_while_is_trained_again_in_a_graph() -> None:

@@ -14,7 +14,7 @@ import torch
 from mindspore import nn
 
 import bridge
-from shared import data, on_device
+from shared import data, on_device, torch_device
 
 
 class Branches(torch.nn.Module):
@@ -103,14 +103,14 @@ CHANGES: dict[str, Callable[[Branches], Any]] = {
 @pytest.mark.parametrize("way", WAYS, ids=["jit", "Cell", "Cell in another", "fuse"])
 def test_a_graph_follows_changed_settings(way: Callable[..., Any]) -> None:
     module = Branches()
-    expected, x = copy.deepcopy(module), data(3, 4)
+    expected, x = copy.deepcopy(module).to(torch_device()), data(3, 4)
     call = way(bridge.cell(module))
     changes: dict[str, Callable[[Branches], Any]] = {"nothing": lambda _: None, **CHANGES}
     for name, change in changes.items():
         for both in (module, expected):
             change(both)
         found = call(ms.Tensor(x))
-        assert torch.equal(torch.from_numpy(found.asnumpy()), expected(torch.from_numpy(x))), name
+        assert torch.equal(torch.from_numpy(found.asnumpy()), expected(on_device(x)).cpu()), name
 
 
 def test_a_graph_is_compiled_once_for_each_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_a_setting_that_changes_all_the_time_is_warned_of() -> None:
 
 def test_a_training_step_follows_a_schedule_of_dropout() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.1), torch.nn.Linear(8, 2))
-    expected = copy.deepcopy(module)
+    expected = copy.deepcopy(module).to(torch_device())
     net = bridge.cell(module)
     own, reference = bridge.optim.SGD(net.trainable_params(), 0.1), torch.optim.SGD(expected.parameters(), 0.1)
     differentiate = ms.value_and_grad(net, None, own.parameters)
@@ -183,7 +183,6 @@ def test_a_training_step_follows_a_schedule_of_dropout() -> None:
         _, gradients = differentiate(x)
         return own(gradients)
 
-    expected.to(on_device(x).device)
     for epoch, p in enumerate((0.1, 0.5, 0.1, 0.3)):
         module[1].p = expected[1].p = p  # type: ignore[assignment]
         torch.manual_seed(epoch)
@@ -191,10 +190,11 @@ def test_a_training_step_follows_a_schedule_of_dropout() -> None:
         ms.runtime.synchronize()
         torch.manual_seed(epoch)
         reference.zero_grad()
-        expected(on_device(x)).sum().backward()
+        value = expected(on_device(x))
+        value.backward(torch.ones_like(value))
         reference.step()
-        for name, value in expected.state_dict().items():
-            assert torch.equal(module.state_dict()[name].to(value.device), value), (epoch, name)
+        for name, tensor in expected.state_dict().items():
+            assert torch.equal(module.state_dict()[name], tensor), (epoch, name)
 
 
 def test_parameters_of_another_kind_are_an_error_until_they_are_back() -> None:

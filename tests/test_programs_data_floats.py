@@ -171,3 +171,42 @@ def test_a_division_by_zero_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="float division by zero"):
         call(ms.Tensor(np.zeros((3, 4), np.float32))).asnumpy()
     call(ms.Tensor(ARRAYS[0])).asnumpy()
+
+
+class TakesIntegers(nn.Module):
+    """Of tensors of floats, as Python's functions take them."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        length = y.abs().max()
+        return x[:, : int(length)].sum() + x[: math.ceil(length / 2), :1].sum() + y * math.floor(length)
+
+
+class AsksForTruth(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x * y if y.max() - 2 else x - y
+
+
+class IsDone(nn.Module):
+    """Asks a buffer of a float, as flows do that take their scale from the first batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("done", torch.tensor(1.0))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x - y if self.done else x.mean(0)
+
+
+@pytest.mark.parametrize("make", [TakesIntegers, AsksForTruth, IsDone])
+def test_python_takes_integers_and_truths_of_tensors_of_floats(make: type[nn.Module]) -> None:
+    module = make()
+    net, x = bridge.cell(module), ARRAYS[0]
+    module.to(torch_device())
+
+    @ms.jit
+    def call(x, y):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x, y)
+
+    for y in (np.full((3, 4), 2.7, np.float32), np.full((3, 4), 2, np.float32), np.full((3, 4), 3.2, np.float32)):
+        expected = module(on_device(x), on_device(y))
+        assert np.array_equal(call(ms.Tensor(x), ms.Tensor(y)).asnumpy(), expected.cpu().numpy())

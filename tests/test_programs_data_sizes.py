@@ -15,7 +15,7 @@ from torch import nn
 import bridge
 from bridge import aten
 from bridge.programs import plan
-from shared import on_device, torch_device
+from shared import data, on_device, torch_device
 
 RNG = np.random.default_rng(0)
 # Zeros are among them, and one has no positive number in its first column.
@@ -752,3 +752,40 @@ def test_a_table_beside_what_data_decides(make: Any) -> None:
     call = ms.jit(net)
     for array in (*ARRAYS[:2], ARRAYS[0] * 4):
         np.testing.assert_array_equal(call(ms.Tensor(array)).asnumpy(), make()(on_device(array)).cpu().numpy())
+
+
+class Between(nn.Module):
+    """Takes what lies between two sizes."""
+
+    def __init__(self, way: str, is_of_buffer: bool) -> None:
+        super().__init__()
+        self.way = way
+        self.bounds: Any
+        if is_of_buffer:
+            self.register_buffer("bounds", torch.tensor([2, 6]))
+
+    def forward(self, x: torch.Tensor, bounds: torch.Tensor | None = None) -> torch.Tensor:
+        first, last = self.bounds if bounds is None else bounds
+        if self.way == "slice":
+            return x[int(first) : int(last)] * 2
+        if self.way == "last":
+            return x[int(last) - 3 : int(last)] * 2
+        if self.way == "narrow":
+            return x.narrow(0, int(first), int(last) - int(first)) * 2
+        return x[torch.arange(int(first), int(last), device=x.device)] * 2
+
+
+@pytest.mark.parametrize("is_of_buffer", [False, True])
+@pytest.mark.parametrize("way", ["slice", "last", "narrow", "arange"])
+def test_what_lies_between_two_sizes(way: str, is_of_buffer: bool) -> None:
+    module = Between(way, is_of_buffer)
+    net, x = bridge.cell(module), data(8, 3)
+
+    @ms.jit
+    def call(*arguments):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(*arguments)
+
+    for bounds in (np.array([2, 6]), np.array([3, 8]), np.array([4, 5])):
+        given = [x] if is_of_buffer else [x, bounds]
+        expected = module(*map(on_device, given))
+        assert np.array_equal(call(*map(ms.Tensor, given)).asnumpy(), expected.cpu().numpy())

@@ -58,8 +58,36 @@ def test_a_step_follows_autocast(steps: tuple[int, ...], value_and_grad: Callabl
         value.backward()
         reference.step()
         assert loss.item() == value.item(), i
+    ms.runtime.synchronize()
     for name, value in expected.state_dict().items():
         assert torch.equal(net.module.state_dict()[name], value), name
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_to_float_holds_where_gradients_are_one_operator(jit: bool) -> None:
+    module, x, labels = make(), data(6, 4), torch.arange(6) % 3
+    net = bridge.cell(module)
+
+    def loss_of(x, labels):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return F.cross_entropy(T.to(net(x), T.float32), labels)
+
+    for dtype, kind in ((ms.bfloat16, torch.bfloat16), (ms.float32, torch.float32)):
+        net.to_float(dtype)
+        differentiate = bridge.value_and_grad(loss_of, None, net.trainable_params())
+
+        def call(x, labels, differentiate=differentiate):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return differentiate(x, labels)
+
+        loss, gradients = (ms.jit(call) if jit else call)(ms.Tensor(x), ms.Tensor(labels.numpy()))
+        expected = copy.deepcopy(module)
+        with torch.autocast(KIND, kind, enabled=kind != torch.float32):
+            found = expected(on_device(x))
+        value = torch.nn.functional.cross_entropy(found.float(), labels.to(torch_device()))
+        value.backward()
+        assert loss.item() == value.item()
+        for own, parameter in zip(gradients, expected.parameters(), strict=True):
+            assert parameter.grad is not None
+            assert torch.equal(torch.from_numpy(own.asnumpy()), parameter.grad.cpu())
 
 
 def test_functions_follow_autocast_and_operators_refuse_it(mode: Callable[..., Any]) -> None:
@@ -76,8 +104,11 @@ def test_functions_follow_autocast_and_operators_refuse_it(mode: Callable[..., A
             found = call(x, y)
             expected = torch.matmul(on_device(x.asnumpy()) + on_device(y.asnumpy()), on_device(y.asnumpy()))
         assert found.dtype == (ms.bfloat16 if on else ms.float32)
-        assert (found.float().asnumpy() == expected.float().cpu().numpy()).all()
-    with casting(True), pytest.raises(RuntimeError, match="aten.matmul: torch.autocast does not reach the operators"):
+        assert (T.to(found, T.float32).asnumpy() == expected.float().cpu().numpy()).all()
+    with (
+        casting(True),
+        pytest.raises(RuntimeError, match=r"aten\.matmul: torch\.autocast does not reach the operators"),
+    ):
         refused(x, y)
 
 
@@ -119,6 +150,7 @@ def test_a_model_is_evaluated_and_trained_in_inference_mode(value_and_grad: Call
         reference.zero_grad()
         torch.nn.functional.gelu(expected(on_device(x))).sum().backward()
         reference.step()
+    ms.runtime.synchronize()
     for name, value in expected.state_dict().items():
         assert torch.equal(net.module.state_dict()[name], value), name
 

@@ -10,6 +10,7 @@ the number that the program has when it runs.
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -49,7 +50,9 @@ class DataFloats:
         self.bounds = bounds
         self._numbers: dict[float, Number] = {}  # by what stands for them
 
-    def replacement(self) -> Replacement:
+    def replacements(self) -> list[Replacement]:
+        """Of the methods of tensors that give Python's numbers."""
+
         def item(tensor: torch.Tensor) -> Any:
             try:
                 return _OWN_ITEM(tensor)
@@ -58,7 +61,19 @@ class DataFloats:
                     raise
             return DataFloat(self, tensor.detach().reshape(()).to(torch.float64, copy=True))
 
-        return Replacement(torch.Tensor, "item", item)
+        def of_number(function: Callable[[Any], Any]) -> Callable[[torch.Tensor], Any]:
+            own = getattr(torch.Tensor, f"__{function.__name__}__", None)
+
+            def method(tensor: torch.Tensor) -> Any:
+                return function(item(tensor)) if own is None or tensor.dtype.is_floating_point else own(tensor)
+
+            return method
+
+        numbers = [
+            Replacement(torch.Tensor, f"__{function.__name__}__", of_number(function))
+            for function in (bool, int, math.floor, math.ceil)
+        ]
+        return [Replacement(torch.Tensor, "item", item), *numbers]
 
     def put(self, arguments: list[Any]) -> None:
         """Put the numbers into a call's arguments that take them."""

@@ -8,12 +8,15 @@ graph has fixed: which tensors there are, and of which ranks and dtypes.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+
+import torch
 
 from bridge.infer.shapes import filled
 from bridge.infer.trial import Spec as InferredSpec
@@ -23,6 +26,7 @@ from bridge.op.table import SHARED
 from bridge.primitive import graph_shapes
 from bridge.programs.calls import Refusal, in_lines
 from bridge.programs.capture import Spec
+from bridge.programs.counts import CARRIER
 from bridge.programs.data_sizes import STAND_INS_OF_SIZES, UnknownSize
 from bridge.programs.plan import Plan, ProgramFile
 
@@ -30,6 +34,8 @@ from bridge.programs.plan import Plan, ProgramFile
 _FAR_APART = (STAND_INS_OF_SIZES[0][0], 1)
 SUFFIX = " of all sizes"
 _FAMILY = "family "
+# What is tried for sizes that data decides, in the order in which Python asks for them: it may ask for one again.
+_UNEQUAL = (range(1, 33), range(4, 36), (1, 2), (4, 5))
 # Of so many answers each is tried the other way while MindSpore compiles.
 _MOST_FLIPPED = 8
 # So many different sizes of those unknown may be ones that cannot change, as those that a weight's fit.
@@ -93,7 +99,7 @@ class _Family:
             for shapes in _different(self._guesses(known)):
                 try:
                     first, second = map(self._at, shapes)
-                    return self._of_both(first, second)
+                    return self._with_unequal(self._of_both(first, second), shapes[1])
                 except Exception as error:
                     errors.append(error)
             raise errors[min(1, len(errors) - 1)]  # of sizes that fit most functions
@@ -112,6 +118,22 @@ class _Family:
                         raise
                     except Exception:
                         continue  # these answers may not come together
+
+    def _with_unequal(self, found: Plan, shapes: Sequence[Shape]) -> Plan:
+        """The same where sizes that data decides are not equal: what lies between two of them is not always empty."""
+        carriers = [
+            i
+            for i, position in enumerate(self._unknown)
+            if position not in self._answers and self._specs[position] == Spec(CARRIER, torch.bool)
+        ]
+        for sizes in _UNEQUAL if carriers else ():
+            if any(0 in shape for shape, _ in found.forward.results):
+                unequal = [*shapes]
+                for size, i in zip(itertools.cycle(sizes), carriers, strict=False):
+                    unequal[i] = filled(CARRIER, size)
+                with contextlib.suppress(Exception):  # the function need not run with these
+                    found = self._of_both(found, self._at(unequal))
+        return found
 
     def _of_both(self, first: Plan, second: Plan) -> Plan:
         number = len(_families)

@@ -233,7 +233,7 @@ class Tape(TorchDispatchMode):
             *self.momentum.replacements(),
             *self.packed.replacements(),
             self.assigned.replacement(),
-            self.floats.replacement(),
+            *self.floats.replacements(),
             Replacement(torch._subclasses, "FakeTensor", fake),
         ]
 

@@ -21,6 +21,7 @@ from bridge.primitive.kernel import one_at_a_time
 from bridge.programs import mindspores, tree
 from bridge.programs.own_gradient import call_with_bprop
 from bridge.programs.program import Program
+from bridge.programs.program_cell import ProgramCell
 from bridge.programs.state import tensor_of
 from bridge.programs.twin_object import (
     ObjectTwin,
@@ -333,10 +334,11 @@ def _refuse_wrapped(cell: ms.nn.Cell) -> None:
         raise RuntimeError(f"bridge.fuse: {name} has hooks, which a fused program does not run")
     if _is_own_method(type(cell).__call__):
         raise RuntimeError(f"bridge.fuse: {name} has a __call__ of its own, which a fused program does not run")
-    if _mindspore.is_cast(cell):
+    is_program = isinstance(cell, ProgramCell) and type(cell).construct is ProgramCell.construct  # which casts itself
+    if _mindspore.is_cast(cell) and not is_program:
         raise RuntimeError(
-            f"bridge.fuse: {name} has to_float or mindspore.amp, which a fused program does not follow: cast inside, "
-            "with aten.to"
+            f"bridge.fuse: {name} has to_float or mindspore.amp, which a fused program does not follow: call it under "
+            "torch.autocast, or cast inside, with aten.to"
         )
 
 
