@@ -117,6 +117,19 @@ def test_gradients_are_clipped_as_pytorchs(scale: float) -> None:
     assert np.array_equal(tnn.utils.clip_grad_value_(own[0], 0.5).asnumpy(), wanted.cpu().numpy())
 
 
+def test_gradients_that_are_added_up_in_parameters_are_clipped(mode: Callable[..., Any]) -> None:
+    sums = [ms.Parameter(ms.Tensor(data(4, 3)), name=f"sum{i}", requires_grad=False) for i in range(2)]
+
+    def clipped():  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return tnn.utils.clip_grad_norm_(tuple(sums), 0.5)
+
+    found, norm = mode(clipped)()
+    expected, wanted = tnn.utils.clip_grad_norm_([ms.Tensor(one.asnumpy()) for one in sums], 0.5)
+    assert norm.asnumpy() == wanted.asnumpy()
+    for own, other in zip(found, expected, strict=True):
+        assert np.array_equal(own.asnumpy(), other.asnumpy())
+
+
 def test_who_is_given_no_layer_says_so() -> None:
     with pytest.raises(TypeError, match=r"weight_norm takes layers of bridge\.nn"):
         tnn.utils.parametrizations.weight_norm(ms.nn.Dense(3, 4))

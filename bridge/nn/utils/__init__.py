@@ -54,15 +54,16 @@ def _by_known_norm(*args: Any, **kwargs: Any) -> Any:
 
 
 class _OfGradients(_TensorFunction):
-    """Takes gradients; says so to whoever gives Parameters, as PyTorch's programs do."""
+    """Takes gradients; says so to whoever gives the Parameters of a network, as PyTorch's programs do."""
 
     def __call__(self, gradients: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
         if not isinstance(gradients, _ms.Tensor):
             gradients = tuple(gradients)
-            if any(isinstance(gradient, _ms.Parameter) for gradient in gradients):
+            if any(isinstance(gradient, _ms.Parameter) and gradient.requires_grad for gradient in gradients):
                 raise TypeError(
                     f"{self.name} takes gradients, which are values here, and gives them back clipped: it was given "
-                    "Parameters (gradients, norm = clip_grad_norm_(gradients, 1.0))"
+                    "Parameters (gradients, norm = clip_grad_norm_(gradients, 1.0)). Those that gradients are added up "
+                    "in have requires_grad=False"
                 )
         return super().__call__(gradients, *args, **kwargs)
 
