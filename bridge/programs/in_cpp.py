@@ -15,6 +15,8 @@ def library() -> Any:
     found = ctypes.PyDLL(str(LIBRARIES / "libms_ext_python.so"))
     found.ms_ext_gradients_of.argtypes = [*[ctypes.py_object] * 3, ctypes.c_bool]
     found.ms_ext_gradients_of.restype = ctypes.py_object
+    found.ms_ext_choices.argtypes = [ctypes.c_bool]
+    found.ms_ext_choices.restype = ctypes.c_uint64
     found.ms_ext_contents.argtypes = [ctypes.py_object]
     found.ms_ext_contents.restype = ctypes.c_void_p
     found.ms_ext_free_contents.argtypes = [ctypes.c_void_p]

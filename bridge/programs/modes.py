@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import torch
 
 from bridge import _mindspore
-from bridge.op import devices
 from bridge.programs.choices import choices
 from bridge.programs.configurations import Configuration, configuration_of
 
@@ -44,10 +43,12 @@ class _Graphs:
         self._parts: dict[int, torch.nn.Module] = {}  # by ids
         self._first_modes: list[bool] = []  # of the parts
         self._configurations: dict[Configuration, int] = {}  # and the number of the settings
-        self._choices: list[Any] = []  # those that it was compiled for
+        self._choices: list[int] = []  # those that it was compiled for
 
     def add(self, states: Sequence[InGraph]) -> None:
         """Take what is in a graph."""
+        if states and not self._choices:
+            self._choices.append(choices())
         for state in states:
             self._states.setdefault(state, state.are_trained())
             for module in state.modules:
@@ -71,11 +72,12 @@ class _Graphs:
                 name += f"{position}+{others}"
             if state.has_hooks():
                 name += "hooks."
-        now = choices(devices.torch_name(devices.target()))
-        if now not in self._choices:
-            self._choices.append(now)
-        if number := self._choices.index(now):
-            name += f"{number}~"
+        if self._states:
+            now = choices()
+            if now not in self._choices:
+                self._choices.append(now)
+            if number := self._choices.index(now):
+                name += f"{number}~"
         return name
 
 

@@ -1,0 +1,27 @@
+// What PyTorch chooses its kernels by, besides their arguments.
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/DefaultDtype.h>
+
+#include <cstdint>
+
+extern "C" {
+
+// As a number (bridge/programs/choices.py): what a process has set, and `torch.autocast` on this thread.
+uint64_t ms_ext_choices(bool on_gpu) {
+  const at::Context &context = at::globalContext();
+  const c10::DeviceType device = on_gpu ? c10::kCUDA : c10::kCPU;
+  const auto cast_to = at::autocast::is_autocast_enabled(device)
+                           ? 1 + static_cast<uint64_t>(at::autocast::get_autocast_dtype(device))
+                           : 0;
+  uint64_t found = cast_to << 8 | static_cast<uint64_t>(c10::get_default_dtype_as_scalartype());
+  for (const bool is_set :
+       {context.deterministicAlgorithms(), context.userEnabledMkldnn(), context.userEnabledCuDNN(),
+        context.deterministicCuDNN(), context.userEnabledFlashSDP(), context.userEnabledMemEfficientSDP(),
+        context.userEnabledMathSDP(), context.userEnabledCuDNNSDP()}) {
+    found = found << 1 | static_cast<uint64_t>(is_set);
+  }
+  return found;
+}
+
+}  // extern "C"
