@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bridge.op import devices
 from bridge.programs.in_cpp import library
 
 
-def choices() -> int:
-    """What holds now for MindSpore's device, as a number."""
-    return int(library().ms_ext_choices(devices.target() == "GPU"))
+def choices(on_gpu: bool) -> int:
+    """What holds now for the GPU or the CPU, as a number."""
+    return int(library().ms_ext_choices(on_gpu))

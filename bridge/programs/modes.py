@@ -11,11 +11,12 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from bridge import _mindspore
+from bridge.op import devices
 from bridge.programs.choices import choices
 from bridge.programs.configurations import Configuration, configuration_of
 
@@ -24,6 +25,10 @@ class InGraph(Protocol):
     """What a program in a graph keeps between calls (State in bridge/programs/state.py)."""
 
     modules: Sequence[torch.nn.Module]
+
+    def mark(self) -> int:
+        """A number, which is another one if the others have something else to tell; 0 if there is something to
+        follow."""
 
     def follow_in_graph(self) -> None:
         """Follow what PyTorch has assigned. Raises ValueError for what a graph cannot have."""
@@ -35,22 +40,29 @@ class InGraph(Protocol):
         """Whether one has hooks of its own, which a graph refuses."""
 
 
+class _First(NamedTuple):
+    """What a program kept when its graph was compiled first: a mark, and which parameters were trained."""
+
+    mark: int
+    trained: list[bool]
+
+
 class _Graphs:
     """What the graphs have that MindSpore compiles of a function or Cell."""
 
     def __init__(self) -> None:
-        self._states: dict[InGraph, list[bool]] = {}  # and which parameters were trained when it was compiled first
+        self._states: dict[InGraph, _First] = {}
         self._parts: dict[int, torch.nn.Module] = {}  # by ids
         self._first_modes: list[bool] = []  # of the parts
         self._configurations: dict[Configuration, int] = {}  # and the number of the settings
         self._choices: list[int] = []  # those that it was compiled for
+        self._on_gpu = devices.target() == "GPU"
 
     def add(self, states: Sequence[InGraph]) -> None:
         """Take what is in a graph."""
-        if states and not self._choices:
-            self._choices.append(choices())
         for state in states:
-            self._states.setdefault(state, state.are_trained())
+            if state not in self._states:
+                self._states[state] = _First(state.mark(), state.are_trained())
             for module in state.modules:
                 configuration = configuration_of(module)
                 configuration.settle()  # after a capture
@@ -63,22 +75,23 @@ class _Graphs:
         """What tells the modes and settings at hand apart; empty for the first ones. What comes later does not change
         it."""
         name = _others([part.training for part in self._parts.values()], self._first_modes)
-        for position, (configuration, first) in enumerate(self._configurations.items()):
-            if (number := configuration.number()) != first:
+        for position, (configuration, first_number) in enumerate(self._configurations.items()):
+            if (number := configuration.number()) != first_number:
                 name += f"{position}-{number}."
-        for position, (state, trained) in enumerate(self._states.items()):
-            state.follow_in_graph()
-            if others := _others(state.are_trained(), trained):
-                name += f"{position}+{others}"
-            if state.has_hooks():
-                name += "hooks."
-        if self._states:
-            now = choices()
-            if now not in self._choices:
-                self._choices.append(now)
-            if number := self._choices.index(now):
-                name += f"{number}~"
+        for position, (state, first) in enumerate(self._states.items()):
+            if (mark := state.mark()) == 0 or mark != first.mark:
+                name += self._name_of(position, state, first)
+        now = choices(self._on_gpu)
+        if now not in self._choices:
+            self._choices.append(now)
+        if number := self._choices.index(now):
+            name += f"{number}~"
         return name
+
+    def _name_of(self, position: int, state: InGraph, first: _First) -> str:
+        state.follow_in_graph()
+        others = _others(state.are_trained(), first.trained)
+        return (f"{position}+{others}" if others else "") + ("hooks." if state.has_hooks() else "")
 
 
 def _others(now: list[bool], first: list[bool]) -> str:

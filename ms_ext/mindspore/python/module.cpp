@@ -633,6 +633,19 @@ class Module {
                        [](const Shared &shared) { return ::has_hooks(shared.torch()); });
   }
 
+  // A digest (FNV-1a) of which parameters are trained and which have, or had, hooks; 0 if PyTorch may have assigned
+  // something.
+  uint64_t mark() {
+    if (is_assigned()) return 0;
+    uint64_t digest = 0xcbf29ce484222325;
+    const auto add = [&digest](bool value) { digest = (digest ^ (value ? 1 : 0)) * 0x100000001b3; };
+    for (Shared &shared : shared_) {
+      add(shared.is_trained(shared.tensor()));
+      add(::has_hooks(shared.torch()));
+    }
+    return digest;
+  }
+
   // Whether MindSpore neither records nor casts what is called now.
   static bool runs_plainly() {
     return !mindspore::pynative::GradState::Get().grad_flag() && !ms_ext::pynative::has_mixed_precision();
@@ -813,6 +826,7 @@ void define_module(py::module &module) {
       .def("follow_requires_grad", &Module::follow_requires_grad)
       .def("are_trained", &Module::are_trained)
       .def("has_hooks", &Module::has_hooks)
+      .def("mark", &Module::mark)
       .def_static("runs_plainly", &Module::runs_plainly)
       .def("__call__", &Module::operator());
 }
