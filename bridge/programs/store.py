@@ -66,7 +66,15 @@ def key(written: Written | None, state: Sequence[torch.Tensor], inputs: Any, dev
         torch.backends.cpu.get_cpu_capability(),
         torch.cuda.get_device_capability(device) if device != "cpu" else None,
     )
-    for part in (inputs, device, choices(device != "cpu"), processors, torch.__version__, mindspore.__version__, sys.version):
+    for part in (
+        inputs,
+        device,
+        choices(device != "cpu"),
+        processors,
+        torch.__version__,
+        mindspore.__version__,
+        sys.version,
+    ):
         digest.update(repr(part).encode())
     for source in sorted(_OWN.glob("*.py")):
         digest.update(source.read_bytes())
