@@ -125,8 +125,7 @@ class Operator(_mindspore.CompiledAsMethod):
         if key in self._undecided and not autocast.is_on():
             return self._undecided[key](tensors)
         bound = resolve(self.name, self.overloads, args, kwargs)
-        if autocast.is_on():
-            autocast.refuse(bound.overload)
+        autocast.refuse(bound.overload)
         device = devices.place(bound.overload, self.wants_cpu)
         start_on(device)
         if data_dependent.sometimes(bound.overload):
@@ -175,8 +174,7 @@ class Operator(_mindspore.CompiledAsMethod):
         """
         start_on(devices.target())
         bound = resolve(self.name, self.overloads, args, kwargs)
-        if autocast.is_on():
-            autocast.refuse(bound.overload)
+        autocast.refuse(bound.overload)
         return planned_in_graph(bound, self.wants_cpu, again or self._graph_call, product, lines)
 
 

@@ -140,6 +140,17 @@ def test_a_graph_is_compiled_once_for_each_settings(monkeypatch: pytest.MonkeyPa
     assert len(planned) == 4
 
 
+def test_a_change_before_another_graph_is_compiled_is_one_for_all() -> None:
+    module, x = Branches(), data(3, 4)
+    net = bridge.cell(module)
+    expected, first = copy.deepcopy(module).to(torch_device()), jitted(net)
+    for scale in (1.0, 3.0, 1.0):
+        module.scale = expected.scale = scale
+        for call in (jitted(net), first):
+            found = call(ms.Tensor(x))
+            assert torch.equal(torch.from_numpy(found.asnumpy()), expected(on_device(x)).cpu()), scale
+
+
 def test_hooks_that_are_set_later_are_refused_and_gone_when_they_are_removed() -> None:
     module, x = Branches(), ms.Tensor(data(3, 4))
     call = jitted(bridge.cell(module))

@@ -18,8 +18,8 @@ def is_on() -> bool:
 
 
 def refuse(overload: Overload) -> None:
-    """Raise RuntimeError for an operator that it casts for, itself or in its parts."""
-    if _casts(overload.torch_op, f"Autocast{_kind().upper()}"):
+    """Raise RuntimeError if it is on, for an operator that it casts for, itself or in its parts."""
+    if is_on() and _casts(overload.torch_op, f"Autocast{_kind().upper()}"):
         raise RuntimeError(
             f"{label(overload.name)}: torch.autocast does not reach the operators of bridge.aten: call the function of "
             "bridge.torch or of bridge.nn.functional, or cast with aten.to"

@@ -220,7 +220,9 @@ class Settings:
         for path, part in module.named_modules():
             where = f"{root}.{path}".rstrip(".")
             self.containers += [vars(part), *_registers(part)]
-            for name, value in self._settings(part):
+            if part._non_persistent_buffers_set:
+                self.containers.append(part._buffers)
+            for name, value in _settings(part):
                 self._values[where, name] = look.at(value)
                 if isinstance(value, torch.Tensor) and not value.is_inference():
                     self.tensors.append(value)
@@ -240,16 +242,16 @@ class Settings:
         for name in names:
             self._values.pop(name, None)
 
-    def _settings(self, part: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-        yield "__class__", type(part)
-        yield from part._modules.items()
-        for name, value in vars(part).items():
-            if name not in _KNOWN:
-                yield name, value
-        if part._non_persistent_buffers_set:
-            self.containers.append(part._buffers)
-            for name in part._non_persistent_buffers_set:
-                yield name, part._buffers.get(name)
+
+def _settings(part: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """Those of a module alone, by their names."""
+    yield "__class__", type(part)
+    yield from part._modules.items()
+    for name, value in vars(part).items():
+        if name not in _KNOWN:
+            yield name, value
+    for name in part._non_persistent_buffers_set:
+        yield name, part._buffers.get(name)
 
 
 def _drops(module: torch.nn.Module, before: dict[str, _Seen], names: Iterable[str]) -> bool:

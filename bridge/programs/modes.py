@@ -113,7 +113,7 @@ _compiled: weakref.WeakKeyDictionary[Any, dict[int, _Graphs]] = weakref.WeakKeyD
 def note(state: InGraph) -> None:
     """What this thread compiles has a program that keeps this. It is not captured yet."""
     for module in state.modules:
-        configuration_of(module)
+        configuration_of(module).number()  # what others have changed until now, the capture has not
     if _compiling.states is not None:
         _compiling.states.append(state)
 

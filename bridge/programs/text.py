@@ -22,8 +22,8 @@ def text(listing: Listing) -> bytes:
 def lines(listing: Listing) -> bytes:
     """The rest of the text: where in the user's program the calls stand, for errors."""
     places = [in_line(call.where) for call in listing.calls]
-    different = [*dict.fromkeys(places)]
-    return (encode(different) + encode([different.index(place) for place in places])).encode()
+    positions = {place: position for position, place in enumerate(dict.fromkeys(places))}
+    return (encode([*positions]) + encode([positions[place] for place in places])).encode()
 
 
 class _Writer:
