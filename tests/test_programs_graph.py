@@ -617,11 +617,6 @@ class WritesInput(nn.Module):
         return x.relu_()
 
 
-class DrawsInPython(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * np.random.rand()
-
-
 class Seeds(nn.Module):
     """It draws the same numbers in each call, and so does what follows it."""
 
@@ -775,7 +770,6 @@ REFUSALS = [
     (Chooses, ["torch's cond is no single operator", "return torch.cond("]),
     (Linearizes, ["torch.func.linearize traces a function", "torch.func.linearize(torch.sin, x)"]),
     (WritesInput, ["writes to a parameter or an input", "return x.relu_()"]),
-    (DrawsInPython, ["draws numbers in Python", "return x * np.random.rand()"]),
     (Seeds, ["a graph does not seed PyTorch's generator", "torch.manual_seed(7)"]),
     (DrawsFromItsOwn, ["aten::rand.generator is given a generator", "generator=self.generator"]),
     (SeedsForItself, ["a graph does not seed PyTorch's generator", "torch.manual_seed(7)"]),

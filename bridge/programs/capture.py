@@ -28,7 +28,7 @@ from bridge.programs.istft import ISTFT
 from bridge.programs.memory import storage_of
 from bridge.programs.prod import PROD
 from bridge.programs.reads import refuse_reads
-from bridge.programs.refusals import LINEARIZE, PYTHON_DRAWS, SEEDS, refuse_foreign_results
+from bridge.programs.refusals import LINEARIZE, SEEDS, refuse_foreign_results
 from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.tape import Tape
 
@@ -41,8 +41,7 @@ _MATMUL = [
 ]
 _REPLACEMENTS = [
     *constant_arguments.REPLACEMENTS, *in_lists.REPLACEMENTS, *numbers_in_lists.REPLACEMENTS, checkpoints.REPLACEMENT,
-    leaves.REPLACEMENT, *_MATMUL, FORMAT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, *PROD, *PYTHON_DRAWS, _QUIET,
-    *SEEDS,
+    leaves.REPLACEMENT, *_MATMUL, FORMAT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, *PROD, _QUIET, *SEEDS,
 ]  # fmt: skip
 
 

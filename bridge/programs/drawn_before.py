@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from bridge.programs import python_draws
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, draws
 from bridge.programs.cudnn_dropout import is_state
 from bridge.programs.draws import takes_data
@@ -58,8 +59,12 @@ def given_back(tape: Tape, calls: Sequence[Call]) -> list[Call]:
     for device in sorted({tape.device(call) for call in calls if draws(call)}):
         with tape.fake_mode:
             state = new_register(tape, torch.empty(0, dtype=torch.uint8))
-        begin.append(Call(ops.generator_state.default, [device], [state]))
-        end.append(Call(ops.set_generator_state.default, [Register(state), device], []))
+        if device == python_draws.DEVICE:
+            begin.append(Call(python_draws.STATE, [], [state]))
+            end.append(Call(python_draws.SET_STATE, [Register(state)], []))
+        else:
+            begin.append(Call(ops.generator_state.default, [device], [state]))
+            end.append(Call(ops.set_generator_state.default, [Register(state), device], []))
     return [*begin, *calls, *end]
 
 

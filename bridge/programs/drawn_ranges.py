@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bridge.programs import python_draws
 from bridge.programs.calls import DEFAULT, Call
 from bridge.programs.memory import storage_of
 
@@ -82,7 +83,7 @@ def _has_same_numbers(call: Call, tensors: Sequence[torch.Tensor]) -> bool:
 def _bounds(call: Call, kind: Any) -> tuple[Any, ...]:
     """The least and the largest number that a call draws, of [0, 1) or [0, high); none if that is not known."""
     below_one = np.nextafter(kind(1), kind(0))
-    if call.op in _RAND:
+    if call.op in _RAND or (call.op is python_draws.DRAW and python_draws.is_below_one(call.arguments[0])):
         return kind(0), below_one
     if call.op is _UNIFORM:
         low, high = (n if given is DEFAULT else given for given, n in zip(call.arguments[1:3], (0.0, 1.0), strict=True))

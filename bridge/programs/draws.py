@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bridge.programs import python_draws
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes
 from bridge.programs.cudnn_dropout import is_state
 from bridge.programs.replaced import Replacement, caller
@@ -49,8 +50,8 @@ class Draws:
         self._new_register = new_register
         self._tensors = tensors
         self._number = next(_captures)
-        self._made: dict[str, list[_Draw]] = {"cpu": [], "cuda": []}
-        self._position = {"cpu": 0, "cuda": 0}
+        self._made: dict[str, list[_Draw]] = {"cpu": [], "cuda": [], python_draws.DEVICE: []}
+        self._position = dict.fromkeys(self._made, 0)
         self._is_asked = False
         self._is_checkpoint = False
         """Whether a checkpoint has set the state back, which makes the same calls again."""

@@ -114,32 +114,21 @@ SEEDS = [
 ]
 
 
-_DRAWS = "the program draws numbers in Python (`random`, `numpy.random`), which a graph would repeat"
-
-
-def _refuse_draws(*_: Any, **__: Any) -> Any:
-    raise Refusal(_DRAWS)
-
-
-# The functions of both modules that draw, each a method of a generator.
-PYTHON_DRAWS = [
-    Replacement(holder, name, _refuse_draws)
-    for holder, drawing in ((random, "random"), (np.random, "rand"))
-    for name, function in vars(holder).items()
-    if getattr(function, "__self__", None) is vars(holder)[drawing].__self__ and not name.endswith(("state", "seed"))
-]
+_DRAWS = (
+    "the program draws numbers in Python by a generator of its own, or sets the state of one, which a graph would not "
+    "repeat: draw by functions of `random` and `numpy.random`"
+)
 
 
 class no_python_draws:
-    """Refuses what would be drawn once, while the module is captured, and never again. PYTHON_DRAWS have the line; this
-    sees what a program has imported by name, and generators of its own."""
+    """Refuses what would be drawn once, while the module is captured, and never again."""
 
     def __enter__(self) -> None:
-        self._before = self._states()
+        self._of_random, self._of_numpy = random.getstate(), np.random.get_state()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is None and self._states() != self._before:
-            raise Refusal(_DRAWS)
-
-    def _states(self) -> Any:
-        return random.getstate(), repr(np.random.get_state())
+        if random.getstate() != self._of_random or repr(np.random.get_state()) != repr(self._of_numpy):
+            random.setstate(self._of_random)
+            np.random.set_state(self._of_numpy)
+            if error is None:
+                raise Refusal(_DRAWS)

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from bridge.primitive import direct
-from bridge.programs import ctc_loss, cudnn_dropout
+from bridge.programs import ctc_loss, cudnn_dropout, python_draws
 from bridge.programs.answered import Answered
 from bridge.programs.assigned_data import AssignedData
 from bridge.programs.calls import (
@@ -234,6 +234,7 @@ class Tape(TorchDispatchMode):
             *self.packed.replacements(),
             self.assigned.replacement(),
             *self.floats.replacements(),
+            *python_draws.replacements(self.floats),
             Replacement(torch._subclasses, "FakeTensor", fake),
         ]
 
@@ -319,7 +320,9 @@ class Tape(TorchDispatchMode):
             return self.add(torch.empty_like(self.tensors[register]))
 
     def device(self, call: Call) -> str:
-        """The kind of device whose generator a call draws from."""
+        """The kind of device whose generator a call draws from, or python_draws.DEVICE."""
+        if call.op is python_draws.DRAW:
+            return python_draws.DEVICE
         return next((self.tensors[number].device.type for number in call.results if number is not None), "cpu")
 
     def _repeat_ctc_loss(self, arguments: list[Any]) -> None:

@@ -1,0 +1,203 @@
+"""Numbers that Python draws by `random` and `numpy.random`, in a graph: the module's own, in each call anew."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from random import random as drawn
+from random import randrange
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import bridge
+from shared import on_device, torch_device
+from test_programs_data_sizes import Scaled, name_of
+
+ARRAYS = np.random.default_rng(1).standard_normal((8, 5, 4)).astype(np.float32)
+
+
+def left_out(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """By the name that the file has imported, between PyTorch's draws."""
+    for _ in range(3):
+        if drawn() < 0.4:
+            continue
+        y = nn.functional.dropout(y.sin(), 0.2)
+    return y * random.random()
+
+
+def mixed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """As mixup does."""
+    share = np.random.beta(0.8, 0.8)
+    share = max(share, 1 - share)
+    order = torch.randperm(len(y), device=y.device)
+    return share * y + (1 - share) * y[order]
+
+
+def forced(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """As a decoder is that is given what it should have said, now and then."""
+    said = y[0]
+    for step in y[1:]:
+        said = (said + (step if random.random() < 0.5 else said)).tanh()
+    return said
+
+
+def cropped(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    first = random.randint(0, 2)
+    return y[first : first + 3].flip(randrange(2))
+
+
+def chosen(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    function = random.choice([torch.sin, torch.exp, torch.square])
+    return function(y) * np.random.choice([0.5, 2.0], p=[0.25, 0.75])
+
+
+def of_many_kinds(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    y = y * random.uniform(-1, 1) + np.random.normal(loc=0.5, scale=np.float32(2))
+    y = y + random.gauss(0, 1) + random.betavariate(alpha=2, beta=3)
+    return y * np.random.randint(1, high=4) + np.random.uniform()
+
+
+def never(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Draws all the same."""
+    return y if random.random() >= 0.0 and not np.random.rand() < 0 else y.new_zeros(3)
+
+
+def in_a_checkpoint(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Which draws again for the gradient: PyTorch does not set Python's generators back."""
+    part: Callable[..., Any] = lambda y: y.sin() * random.random()  # noqa: E731
+    return checkpoint(part, y, use_reentrant=False)  # type: ignore[no-any-return]
+
+
+FUNCTIONS = [left_out, mixed, forced, cropped, chosen, of_many_kinds, never, in_a_checkpoint]
+
+
+def seed(number: int) -> None:
+    torch.manual_seed(number)
+    random.seed(number)
+    np.random.seed(number)
+
+
+def graph_of(net: Any) -> Any:
+    def called(x: ms.Tensor) -> Any:
+        return net(x)
+
+    return ms.jit(called)
+
+
+def state() -> tuple[Any, ...]:
+    return torch.rand(()).item(), random.random(), np.random.rand()
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=name_of)
+def test_a_graph_draws_as_pytorchs_program(function: Any) -> None:
+    torch.manual_seed(0)
+    module = Scaled(function)
+    own = copy.deepcopy(module).to(torch_device())
+    net = bridge.cell(module)
+    step = ms.jit(bridge.value_and_grad(net, None, net.trainable_params()))
+    seed(0)
+    found = [step(ms.Tensor(array)) for array in ARRAYS]
+    end = state()
+    seed(0)
+    for array, (result, gradients) in zip(ARRAYS, found, strict=True):
+        expected = own(on_device(array))
+        own_gradients = torch.autograd.grad(expected.sum(), list(own.parameters()), allow_unused=True)
+        np.testing.assert_array_equal(result.asnumpy(), expected.detach().cpu().numpy())
+        for one, other in zip(gradients, own_gradients, strict=True):
+            np.testing.assert_array_equal(one.asnumpy(), 0 if other is None else other.cpu().numpy())
+    assert end == state()
+
+
+def test_what_compiles_draws_nothing() -> None:
+    net = bridge.cell(Scaled(left_out))
+    step = graph_of(net)
+    seed(0)
+    step(ms.Tensor(ARRAYS[0]))
+    after = state()
+    seed(0)
+    step(ms.Tensor(ARRAYS[0]))
+    assert after == state()
+
+
+def test_two_cells_of_a_graph_draw_in_turn() -> None:
+    class Noisy(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * random.random() + np.random.rand()
+
+    first, second = bridge.cell(Noisy()), bridge.cell(Noisy())
+
+    def both(x: ms.Tensor) -> Any:
+        return second(first(x))
+
+    step = graph_of(both)
+    seed(3)
+    found = [step(ms.Tensor(array)).asnumpy() for array in ARRAYS]
+    seed(3)
+    own = Noisy()
+    for array, result in zip(ARRAYS, found, strict=True):
+        np.testing.assert_array_equal(result, own(own(on_device(array))).cpu().numpy())
+
+
+def test_fused_code_draws() -> None:
+    @bridge.fuse
+    def fast(x: ms.Tensor) -> ms.Tensor:
+        return bridge.torch.sin(x) * random.random()
+
+    seed(5)
+    found = [fast(ms.Tensor(array)).asnumpy() for array in ARRAYS]
+    seed(5)
+    for array, result in zip(ARRAYS, found, strict=True):
+        np.testing.assert_array_equal(result, (on_device(array).sin() * random.random()).cpu().numpy())
+
+
+def of_several(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return y[random.sample(range(5), 2)]
+
+
+def of_an_array(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return y * torch.from_numpy(np.random.rand(4)).to(y)
+
+
+def by_an_array(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return y * float(np.random.normal(np.zeros(())))
+
+
+def by_data(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return y * random.uniform(0, x.sum().item())
+
+
+def seeded(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    random.seed(1)
+    return y
+
+
+def by_a_default(x: torch.Tensor, y: torch.Tensor, draw: Callable[[], float] = random.random) -> torch.Tensor:
+    return y * draw()
+
+
+REFUSED = [
+    (of_several, ["random.sample draws what is no single number in Python", "return y[random.sample(range(5), 2)]"]),
+    (of_an_array, ["numpy.random.rand draws what is no single number in Python", "np.random.rand(4)"]),
+    (by_an_array, ["numpy.random.normal draws by arguments that are neither numbers nor texts", "np.zeros(())"]),
+    (by_data, ["random.uniform draws by a number that depends on data", "random.uniform(0, x.sum().item())"]),
+    (seeded, ["sets the state of one"]),
+    (by_a_default, ["draws numbers in Python by a generator of its own"]),
+]
+
+
+@pytest.mark.parametrize("function, words", REFUSED, ids=name_of)
+def test_other_draws_are_refused(function: Any, words: list[str]) -> None:
+    net = bridge.cell(Scaled(function))
+    before = random.getstate(), repr(np.random.get_state())
+    with pytest.raises(RuntimeError) as caught:
+        graph_of(net)(ms.Tensor(ARRAYS[0]))
+    for word in words:
+        assert word in str(caught.value)
+    assert before == (random.getstate(), repr(np.random.get_state()))
