@@ -227,3 +227,40 @@ def test_parameters_of_another_kind_are_an_error_until_they_are_back() -> None:
                 call(x)
         back()
         assert call(x).shape == (3, 4)
+
+
+class SetsModes(torch.nn.Module):
+    """Has a part in evaluation mode, whatever its own is: before the part's call, around it or after it."""
+
+    def __init__(self, when: str) -> None:
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.5))
+        self.when = when
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mode = self.body.training
+        if self.when != "after":
+            self.body.eval()
+        y: torch.Tensor = self.body(x)
+        self.body.train(mode and self.when == "around")
+        return y
+
+
+@pytest.mark.parametrize("when", ["before", "around"])
+def test_a_call_may_set_modes_before_it_asks_for_them(when: str) -> None:
+    module = SetsModes(when)
+    own = copy.deepcopy(module).to(torch_device())
+    net = bridge.cell(module)
+    net.set_train()
+    call = jitted(net)
+    for _ in range(2):
+        x = data(3, 4)
+        assert (call(ms.Tensor(x)).asnumpy() == own(on_device(x)).detach().cpu().numpy()).all()
+        assert module.body.training and module.body[1].num_batches_tracked == 0
+
+
+def test_a_call_must_not_leave_a_mode_to_the_next_one() -> None:
+    net = bridge.cell(SetsModes("after"))
+    net.set_train()
+    with pytest.raises(RuntimeError, match=r"SetsModes\.body\.training is another one after a call"):
+        jitted(net)(ms.Tensor(data(3, 4)))

@@ -59,7 +59,7 @@ def chosen(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def of_many_kinds(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    y = y * random.uniform(-1, 1) + np.random.normal(loc=0.5, scale=np.float32(2))
+    y = y * random.uniform(-1, 1) + float(np.random.normal(loc=0.5, scale=np.float32(2)))
     y = y + random.gauss(0, 1) + random.betavariate(alpha=2, beta=3)
     return y * np.random.randint(1, high=4) + np.random.uniform()
 

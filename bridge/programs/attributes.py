@@ -80,12 +80,20 @@ class _Look:
 
 
 class _Registered:
-    """The parameters and parts that a module has registered, and its mode."""
+    """The parameters and parts that a module has registered, and the mode in which it is captured."""
 
     def __init__(self, path: str, module: torch.nn.Module) -> None:
-        self._path, self._module = path, module
+        self.path, self._module = path, module
         self._places = [(place, dict(place)) for place in _registers(module)]
-        self._training = module.training
+        self._training = self._before = module.training
+
+    def take_mode(self) -> bool:
+        """Take the mode for the one in which it is captured. Gives whether it is another one."""
+        before, self._training = self._training, self._module.training
+        return before != self._training
+
+    def give_back_mode(self) -> None:
+        self._module.training = self._before
 
     def take_back(self) -> list[str]:
         """Put them back. Gives the names of those that were others."""
@@ -93,11 +101,11 @@ class _Registered:
         for place, before in self._places:
             others = [key for key in before.keys() | place.keys() if place.get(key) is not before.get(key)]
             if others:
-                changed += [f"{self._path}.{key}" for key in sorted(others)]
+                changed += [f"{self.path}.{key}" for key in sorted(others)]
                 place.clear()
                 place.update(before)
         if self._module.training != self._training:
-            changed.append(f"{self._path}.training")
+            changed.append(f"{self.path}.training")
             self._module.training = self._training
         return changed
 
@@ -122,6 +130,16 @@ class Attributes:
         """Have the modules have the parameters, parts and modes that they had. Gives the names of those that were
         others."""
         return [name for registered in self._registered for name in registered.take_back()]
+
+    def take_modes(self) -> list[str]:
+        """Take the modes that the modules have now for those in which they are captured. Gives the paths of those that
+        have another one."""
+        return [f"{registered.path}.training" for registered in self._registered if registered.take_mode()]
+
+    def give_back_modes(self) -> None:
+        """Have the modules be in the modes in which they were."""
+        for registered in self._registered:
+            registered.give_back_mode()
 
     def changed(self) -> list[str]:
         """The names of those that are others now."""

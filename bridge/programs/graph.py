@@ -382,6 +382,9 @@ class GraphProgram:
                 if wanted.is_count:
                     return plan.make_count(*inputs, wanted.sizes, wanted.guessed, wanted.both_ways)
                 found, origin = plan.make(*inputs, wanted.sizes, wanted.guessed, wanted.both_ways)
+                modes = before.take_modes()  # it sets them itself, as `self.backbone.eval()` does
+                if modes and plan.make(*inputs, wanted.sizes, wanted.guessed, wanted.both_ways)[0] != found:
+                    raise Refusal(replaces_registered(modes[0]))
             if others := before.take_back_registered():
                 raise Refusal(replaces_registered(others[0]))
         except RuntimeError as error:
@@ -390,6 +393,7 @@ class GraphProgram:
             raise Refusal(f"{self.name} writes to a parameter or an input, which a graph must not: {error}") from None
         finally:
             before.take_back_registered()
+            before.give_back_modes()
         first = len(self.state.tensors)
         written = next((position for position in found.written if position >= first), None)
         if written is not None:

@@ -53,6 +53,7 @@ from bridge.programs.memory import layout, storage_of
 from bridge.programs.packed import Packed
 from bridge.programs.replaced import Replacement
 from bridge.programs.run_time_momentum import RunTimeMomentum
+from bridge.programs.selected import Selected
 from bridge.programs.values import Values
 from bridge.programs.wrong_on_meta import (
     MASK_DTYPES,
@@ -116,6 +117,7 @@ class Tape(TorchDispatchMode):
         self.draws = Draws(self._like, self.tensors)
         self.momentum = RunTimeMomentum(self.register)
         self.packed = Packed()
+        self.selected = Selected(lambda index: self.data_of(index) is not None)
         self.floats = DataFloats(self.register, self._bounds)
         self.asked = 0
         """How often the function has called PyTorch."""
@@ -232,6 +234,7 @@ class Tape(TorchDispatchMode):
             *self.draws.replacements(),
             *self.momentum.replacements(),
             *self.packed.replacements(),
+            *self.selected.replacements(),
             self.assigned.replacement(),
             *self.floats.replacements(),
             *python_draws.replacements(self.floats),

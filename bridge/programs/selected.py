@@ -1,0 +1,183 @@
+"""Parts of tensors where an integer that depends on data says so: `x[tags[i]]`, `scores[b, lengths[b] - 1] = 0`.
+
+PyTorch asks a tensor without dimensions for its integer there, and takes the part as a view. While a function is
+captured, the part is a copy that one call makes (ms_ext/programs/select_at.cpp): where it lies depends on data. So what
+is written to it has to be put back, as `x[i] += y` does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from bridge.programs.calls import Call, Refusal, in_line
+from bridge.programs.memory import storage_of
+from bridge.programs.replaced import Replacement
+
+_OPS: Any = torch.ops.bridge
+_GET, _SET = torch.Tensor.__getitem__, torch.Tensor.__setitem__
+_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
+_REFUSED = (
+    "it writes to a part of a tensor whose place depends on data (`x[i]` where `i` is a tensor), which a graph does not "
+    "find again: assign the part (`x[i] = y`, `x[i] += y`), or call the module in PyNative mode"
+)
+
+
+class Selected:
+    """Those of one run.
+
+    Args:
+        is_known: whether a tensor has data that is the same in each call.
+    """
+
+    def __init__(self, is_known: Callable[[torch.Tensor], bool]) -> None:
+        self._is_known = is_known
+        self._parts: dict[int, torch.Tensor] = {}  # the copies, by their memory
+        self._put_back: set[int] = set()
+        _register_shapes()
+
+    def replacements(self) -> list[Replacement]:
+        """What stands for PyTorch's indexing."""
+
+        def get(tensor: torch.Tensor, index: Any) -> Any:
+            found = self._places(tensor, index)
+            if found is None:
+                return _GET(tensor, index)
+            dims, indices, others = found
+            part = _Selected.apply(tensor, dims, *indices)
+            self._parts[storage_of(part)] = part
+            return _GET(part, others) if others else part
+
+        def put(tensor: torch.Tensor, index: Any, value: Any) -> None:
+            found = self._places(tensor, index)
+            if found is None:
+                return _SET(tensor, index, value)
+            dims, indices, others = found
+            if any(not isinstance(item, slice) and item is not Ellipsis for item in others):
+                return _SET(tensor, index, value)
+            if not isinstance(value, torch.Tensor):
+                value = torch.as_tensor(value, dtype=tensor.dtype, device=tensor.device)
+            self._put_back.add(storage_of(value))
+            items = index if isinstance(index, tuple) else (index,)
+            chosen = {id(one) for one in indices}
+            place = _GET(tensor, tuple(slice(None) if id(item) in chosen else item for item in items))
+            _Put.apply(place, value, dims, *indices)
+
+        return [Replacement(torch.Tensor, "__getitem__", get), Replacement(torch.Tensor, "__setitem__", put)]
+
+    def refuse_writes(self, calls: Sequence[Call], tensors: Sequence[torch.Tensor]) -> None:
+        """Refuse what is written to a part, and nowhere else."""
+        for call in calls:
+            for number in call.written:
+                memory = storage_of(tensors[number])
+                if memory in self._parts and memory not in self._put_back:
+                    raise Refusal(_REFUSED + in_line(call.where))
+
+    def _places(self, tensor: torch.Tensor, index: Any) -> tuple[list[int], list[torch.Tensor], tuple[Any, ...]] | None:
+        """The dimensions in which data that is not known says where, the integers, and the rest of the index; None if
+        there are none."""
+        items = index if isinstance(index, tuple) else (index,)
+        is_place = [self._is_place(item) for item in items]
+        if not any(is_place) or torch._C._functorch.peek_interpreter_stack() is not None:
+            return None
+        taken = [_dimensions(item) for item in items]
+        dims, indices, dim = [], [], 0
+        for item, number, is_one in zip(items, taken, is_place, strict=True):
+            if is_one:
+                dims.append(dim)
+                indices.append(item)
+            dim += tensor.dim() - sum(taken) if item is Ellipsis else number
+        if dim > tensor.dim():  # PyTorch has the words for it
+            return None
+        return dims, indices, tuple(item for item, is_one in zip(items, is_place, strict=True) if not is_one)
+
+    def _is_place(self, item: Any) -> bool:
+        return (
+            isinstance(item, torch.Tensor) and not item.dim() and item.dtype in _INTEGERS and not self._is_known(item)
+        )
+
+
+def _dimensions(item: Any) -> int:
+    """How many dimensions of the tensor an item of an index is for; 0 of an ellipsis, which takes what is left."""
+    if item is None or item is Ellipsis or isinstance(item, bool):
+        return 0
+    is_mask = isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8)
+    return item.dim() if is_mask else 1
+
+
+class _Selected(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, dims: list[int], *indices: torch.Tensor) -> torch.Tensor:
+        own = [index.clone() for index in indices]  # PyTorch takes the integers of this time
+        ctx.save_for_backward(*own)
+        ctx.form = dims, tensor.shape
+        return _OPS.select_at(tensor, dims, own)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        dims, shape = ctx.form
+        found = _SelectedBackward.apply(gradient, dims, shape, *ctx.saved_tensors)
+        return found, *[None] * (1 + len(dims))
+
+
+class _SelectedBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gradient: torch.Tensor, dims: list[int], shape: Any, *indices: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(*indices)
+        ctx.dims = dims
+        return _OPS.select_at_backward(gradient, shape, dims, indices)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return _Selected.apply(gradient, ctx.dims, *ctx.saved_tensors), *[None] * (2 + len(ctx.dims))
+
+
+class _Put(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, place: torch.Tensor, value: torch.Tensor, dims: list[int], *indices: torch.Tensor
+    ) -> torch.Tensor:
+        own = [index.clone() for index in indices]
+        ctx.save_for_backward(*own)
+        ctx.form = dims, value.shape, value.dtype, value.device
+        ctx.mark_dirty(place)
+        _OPS.put_at_(place, value, dims, own)
+        return place
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        dims, shape, dtype, device = ctx.form
+        of_place, of_value, *_ = ctx.needs_input_grad
+        others = _Others.apply(gradient, dims, *ctx.saved_tensors) if of_place else None
+        own = _Selected.apply(gradient, dims, *ctx.saved_tensors).sum_to_size(shape) if of_value else None
+        return others, None if own is None else own.to(device, dtype), *[None] * (1 + len(dims))
+
+
+class _Others(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gradient: torch.Tensor, dims: list[int], *indices: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(*indices)
+        ctx.dims = dims
+        return _OPS.without_at(gradient, dims, indices)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return _Others.apply(gradient, ctx.dims, *ctx.saved_tensors), *[None] * (1 + len(ctx.dims))
+
+
+@functools.cache
+def _register_shapes() -> None:
+    """Tell PyTorch the shapes of what the calls give."""
+
+    def part(self: torch.Tensor, dims: list[int], indices: list[torch.Tensor]) -> torch.Tensor:
+        for dim in reversed(dims):
+            self = self.select(dim, 0)
+        return torch.empty_strided(self.shape, self.stride(), dtype=self.dtype, device=self.device)
+
+    torch.library.register_fake("bridge::select_at", part)
+    torch.library.register_fake("bridge::select_at_backward", lambda gradient, size, *_: gradient.new_empty(size))
+    torch.library.register_fake("bridge::put_at_", lambda *_: None)
+    torch.library.register_fake("bridge::without_at", lambda self, *_: torch.empty_like(self))
