@@ -171,6 +171,52 @@ def test_sizes_follow_the_data(function: Any) -> None:
     compare(Scaled(function), ARRAYS)
 
 
+def if_any(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """As a detector asks whether there are boxes."""
+    found = y[x[:, 0] > 0]
+    if found.shape[0] == 0:
+        return y.square().sum()
+    return found.tanh().sum()
+
+
+def if_many(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    found = y[x[:, 0] > 0]
+    return (found.tanh() if len(found) > 1 else found).sum()
+
+
+def in_each_part(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    losses = []
+    for part, own in zip(x, y, strict=True):
+        found = own[part > 0]
+        losses.append(own.exp().sum() if len(found) == 0 else found.sin().sum())
+    return torch.stack(losses)
+
+
+def if_enough(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Only then there is a second size, and with it a third."""
+    rows = y[x[:, 0] > 0]
+    if len(rows) < 2:
+        return y.sum()
+    found = rows[rows[:, 0] > 0]
+    return rows.sum() + (found[found > 0.1].sin() if len(found) > 0 else found.exp()).sum()
+
+
+def if_both(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Only some answers lead to a size."""
+    if x.sum() > 0 and x[0, 0] < 0:
+        return y[y > 0].sin().sum()
+    return y.sum()
+
+
+NOTHING = [*ARRAYS[:3], -np.abs(ARRAYS[0]), *(-array for array in ARRAYS[:3]), np.abs(ARRAYS[1])]
+
+
+@pytest.mark.parametrize("function", [if_any, if_many, in_each_part, if_enough, if_both], ids=name_of)
+def test_branches_follow_sizes(function: Any) -> None:
+    torch.manual_seed(0)
+    compare(Scaled(function), NOTHING)
+
+
 def two_ways(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return y if x.sum() > 0 else x * 3
 

@@ -138,7 +138,7 @@ def test_what_it_cannot_take_is_an_error(function: Any, words: list[str]) -> Non
     def called(x: ms.Tensor, i: ms.Tensor) -> Any:
         return net(x, i)
 
-    with pytest.raises(Exception) as caught:  # noqa: PT011  # each has PyTorch's class
+    with pytest.raises(Exception) as caught:  # each has PyTorch's class
         ms.jit(called)(*map(ms.Tensor, ARRAYS[0])).asnumpy()
     for word in words:
         assert word in str(caught.value)

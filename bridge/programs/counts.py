@@ -60,6 +60,7 @@ def count(
     needed: Collection[int],
     guessed: Collection[int],
     both_ways: set[Line] | None,
+    wanted: Sequence[int] | None = None,
 ) -> Count:
     """The program that gives sizes which follow from no size but the known; or, where further sizes have to fit, their
     numbers with a program without calls.
@@ -70,6 +71,8 @@ def count(
         needed: the positions of inputs that it takes in any case.
         guessed: the numbers of those sizes of which it is known that they have to fit.
         both_ways: see Sizes.
+        wanted: the numbers of the sizes that the program has to give, as it does for other known sizes. Those that are
+            not met are 0. None for all that it can give.
 
     Raises:
         NoSize: see there.
@@ -89,7 +92,8 @@ def count(
     try:
         for pair in STAND_INS_OF_SIZES:
             try:
-                counted = _count(lambda *others: captured_with(sizes(*others)), pair, {**known, **guesses}, needed)
+                told = {**known, **guesses}
+                counted = _count(lambda *others: captured_with(sizes(*others)), pair, told, needed, wanted)
                 break
             except AsksForData:
                 raise
@@ -97,7 +101,7 @@ def count(
                 errors.append(error)
         if counted is not None and not counted.run.no_gradient:
             return counted
-        if counted is not None or not isinstance(errors[0], Refusal):
+        if wanted is None and (counted is not None or not isinstance(errors[0], Refusal)):
             with contextlib.suppress(Exception):
                 is_of_sizes = len({str(error) for error in errors}) > 1
                 run, found = fitting(captured_with, sizes, None, MOST if is_of_sizes else _FEW)
@@ -115,27 +119,36 @@ def count(
 CapturedFor = Callable[[int, frozenset[int]], Captured]
 
 
-def _count(captured_for: CapturedFor, pair: Sequence[int], known: Collection[int], needed: Collection[int]) -> Count:
+def _count(
+    captured_for: CapturedFor,
+    pair: Sequence[int],
+    known: Collection[int],
+    needed: Collection[int],
+    wanted: Sequence[int] | None,
+) -> Count:
     """That program, out of two runs in which the other sizes are unlike, if there are others than answers."""
     captured_for = functools.cache(captured_for)
     false, flipped = _answers(captured_for, pair[0], known)
 
-    def of(wanted: Callable[[int], bool]) -> list[Count]:
+    def of(is_taken: Callable[[int], bool]) -> list[Count]:
         runs = [captured_for(pair[0], false)]
         if not all(number in known or is_answer(number) for number in runs[0].tape.data_sizes.places):
             runs.append(captured_for(pair[1], false))
         if len({tuple(run.tape.data_sizes.places) for run in runs}) > 1:
             raise Refusal(f"how many sizes depend on data follows from a size{_REFUSAL.partition('{}')[2]}")
         first, last = _independent(runs[0], known), _independent(runs[-1], known)
-        numbers = [number for number in first if number in last and wanted(number)]
+        numbers = [number for number in first if number in last and is_taken(number)]
         return [_program(run, numbers, needed) for run in runs]
 
-    found = of(lambda number: True)
+    found = of(lambda number: wanted is None or number in wanted)
     if not _are_equal(found):  # what Python computes with a size is in the program of another one
         fixed = {number for number in found[0].numbers if _are_equal(of(functools.partial(operator.eq, number)))}
         found = of(fixed.__contains__)
     if flipped:
         found = of({number for number in found[0].numbers if _is_fixed(found[0].run, number, flipped)}.__contains__)
+    if wanted is not None:
+        given = found[0].numbers if _are_equal(found) else []
+        return _program(found[0].run, wanted, needed, given)
     if not found[0].numbers or not _are_equal(found):
         sizes = found[0].run.tape.data_sizes.places
         if len(sizes) == len(known):
@@ -208,20 +221,27 @@ def _behind_registers(tape: Tape, registers: Iterable[int], calls: int) -> set[i
     return found
 
 
-def _program(run: Captured, numbers: list[int], needed: Collection[int]) -> Count:
-    """The program that gives these sizes."""
+def _program(
+    run: Captured, numbers: Sequence[int], needed: Collection[int], given: Collection[int] | None = None
+) -> Count:
+    """The program that gives these sizes: of those that are not `given`, 0."""
     own = _copied(run)
-    places = [own.tape.data_sizes.places[number] for number in numbers]
+    present = [number for number in numbers if given is None or number in given]
+    places = [own.tape.data_sizes.places[number] for number in present]
     behind = set().union(*(_behind(own, place) for place in places))
     made = with_draws(own.tape, behind, functools.partial(_behind_registers, own.tape))
     calls: list[Call] = []
     outputs: dict[int, int] = {}
     for i in range(len(own.tape.calls) + 1):
-        for number, place in zip(numbers, places, strict=True):
+        for number, place in zip(present, places, strict=True):
             if place.calls == i:
                 more, outputs[number] = _size(own, place)
                 calls += more
         calls += made.get(i, [])
+    for number in numbers:
+        if number not in outputs:
+            more, outputs[number] = _nothing(own)
+            calls += more
     part = replace(
         own,
         forward=given_back(own.tape, calls),
@@ -235,7 +255,7 @@ def _program(run: Captured, numbers: list[int], needed: Collection[int]) -> Coun
     listing.inputs = [number for i, number in enumerate(run.inputs) if number in taken or i in needed]
     positions = [run.inputs.index(number) for number in listing.inputs]
     _copy_written_inputs(listing)
-    return Count(run, numbers, listing, positions)
+    return Count(run, [*numbers], listing, positions)
 
 
 def _copied(run: Captured) -> Captured:
@@ -255,6 +275,15 @@ def _copy_written_inputs(listing: Listing) -> None:
             listing.inputs[i] = new_register(listing.tape, tensors[number])
             clone = torch.ops.aten.clone.default
             listing.calls.insert(0, Call(clone, [Register(listing.inputs[i]), torch.preserve_format], [number]))
+
+
+def _nothing(run: Captured) -> tuple[list[Call], int]:
+    """As `_size`, of a size of 0."""
+    tape = run.tape
+    on = tape.tensors[run.inputs[0]].device
+    with tape.fake_mode:
+        shape = new_register(tape, torch.empty(2, dtype=torch.int64, device=on))
+    return [Call(torch.ops.aten.zeros.default, [[2], torch.int64, DEFAULT, on, DEFAULT], [shape])], shape
 
 
 def _size(run: Captured, place: Place) -> tuple[list[Call], int]:

@@ -45,7 +45,13 @@ Line = tuple[str, int]
 
 
 class UnknownSize(Refusal):
-    """Data decides a size, and the run is not told which."""
+    """Data decides a size, and the run is not told which.
+
+    Attributes:
+        shapes: those of the inputs with unknown sizes in that run; None if there are none.
+    """
+
+    shapes: tuple[tuple[int, ...], ...] | None = None
 
 
 @dataclass(frozen=True)

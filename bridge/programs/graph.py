@@ -38,7 +38,7 @@ from bridge.programs.refusals import (
     replaces_registered,
 )
 from bridge.programs.replaced import Replacement, replaced
-from bridge.programs.sizes import for_all_sizes
+from bridge.programs.sizes import OtherForm, for_all_sizes
 from bridge.programs.state import State, refuse_other
 from bridge.programs.written_down import Written, write_down
 
@@ -72,7 +72,9 @@ class _Wanted:
         numbers: those of the sizes that the last inputs carry (data_sizes.py).
         guessed: those of the sizes that have to fit (fits.py).
         both_ways: the lines of which the answers to questions are known to be such sizes; None if none is.
+        is_uniform: whether the programs have one form for all sizes (uniform.py), as they have for all answers.
         is_count: whether the program gives further such sizes.
+        counted: the numbers of these; None if it is to find them.
     """
 
     arguments: Arguments
@@ -83,7 +85,9 @@ class _Wanted:
     numbers: list[int]
     guessed: list[int]
     both_ways: list[Line] | None
+    is_uniform: bool = False
     is_count: bool = False
+    counted: tuple[int, ...] | None = None
 
     @property
     def first_size(self) -> int:
@@ -253,39 +257,59 @@ class GraphProgram:
     def _counted(self, wanted: _Wanted, asked: UnknownSize) -> plan.Plan:
         """The plan of the program that gives the sizes that are asked for."""
         try:
-            return self._found(replace(wanted, is_count=True))
+            return self._found(replace(wanted, is_count=True), asked.shapes)
         except NoSize:
             raise asked from None
 
-    def _found(self, wanted: _Wanted) -> plan.Plan:
-        """The plan, which is for all sizes where some are unknown."""
+    def _found(self, wanted: _Wanted, first: Any = None) -> plan.Plan:
+        """The plan, which is for all sizes where some are unknown.
+
+        Args:
+            first: shapes of the inputs that have unknown sizes, to be tried first.
+        """
         if wanted.unknown:
-            in_mode = _in_mode(self.state.modules)
-            captures = itertools.count(1)
-
-            def plan_for(specs: list[Spec]) -> plan.Plan:
-                if wanted.numbers and next(captures) == _MANY:
-                    warnings.warn(
-                        f"{self.name} has been captured for {_MANY} combinations of sizes that depend on data. Each "
-                        "took a while, and is kept: PyNative mode captures nothing",
-                        stacklevel=1,
-                    )
-                return in_mode(lambda: self._plan(replace(wanted, specs=specs)))  # type: ignore[no-any-return]
-
-            return for_all_sizes(wanted.specs, plan_for, self._shapes, wanted.answers, wanted.is_count)
+            try:
+                return self._for_all_sizes(wanted, first)
+            except OtherForm:
+                if wanted.is_count or wanted.is_uniform:
+                    raise
+                return self._for_all_sizes(replace(wanted, is_uniform=True), first)
         found = self._plan(wanted)
         shapes = [spec.shape for spec in wanted.specs]
         self._shapes = [*(other for other in self._shapes[-1:] if other != shapes), shapes]
         return found
+
+    def _for_all_sizes(self, wanted: _Wanted, first: Any) -> plan.Plan:
+        in_mode = _in_mode(self.state.modules)
+        captures = itertools.count(1)
+        counted: tuple[int, ...] | None = None
+
+        def plan_for(specs: list[Spec]) -> plan.Plan:
+            nonlocal counted
+            if wanted.numbers and next(captures) == _MANY:
+                warnings.warn(
+                    f"{self.name} has been captured for {_MANY} combinations of sizes that depend on data. Each "
+                    "took a while, and is kept: PyNative mode captures nothing",
+                    stacklevel=1,
+                )
+            found: plan.Plan = in_mode(lambda: self._plan(replace(wanted, specs=specs, counted=counted)))
+            if wanted.is_count and found.results:
+                counted = tuple(found.tree[0])
+            return found
+
+        is_uniform = wanted.is_uniform or bool(wanted.answers)
+        return for_all_sizes(wanted.specs, plan_for, self._shapes, wanted.answers, is_uniform, wanted.is_count, first)
 
     def _plan(self, wanted: _Wanted) -> plan.Plan:
         """The plan for inputs like these: the one kept, or a new one."""
         return store.plan(self._key(wanted), lambda: self._captured_alike(wanted))
 
     def _key(self, wanted: _Wanted) -> store.Key | None:
-        sizes = wanted.unknown, wanted.numbers, wanted.guessed, wanted.both_ways, wanted.is_count
+        sizes = wanted.unknown, wanted.numbers, wanted.guessed, wanted.both_ways, wanted.is_uniform, wanted.is_count
         with self.autocast():
-            return store.key(wanted.write_down(), self.state.tensors, (wanted.specs, *sizes), wanted.device)
+            return store.key(
+                wanted.write_down(), self.state.tensors, (wanted.specs, *sizes, wanted.counted), wanted.device
+            )
 
     def _captured_alike(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
         """The plan, if the next call has the same."""
@@ -379,11 +403,13 @@ class GraphProgram:
         try:
             with no_python_draws():
                 inputs = run, self.state.tensors, specs, device, store.place(), wanted.unknown
+                sizes = wanted.sizes, wanted.guessed, wanted.both_ways
                 if wanted.is_count:
-                    return plan.make_count(*inputs, wanted.sizes, wanted.guessed, wanted.both_ways)
-                found, origin = plan.make(*inputs, wanted.sizes, wanted.guessed, wanted.both_ways)
+                    return plan.make_count(*inputs, *sizes, wanted.counted)
+                is_uniform = wanted.is_uniform or bool(wanted.answers)
+                found, origin = plan.make(*inputs, *sizes, is_uniform)
                 modes = before.take_modes()  # it sets them itself, as `self.backbone.eval()` does
-                if modes and plan.make(*inputs, wanted.sizes, wanted.guessed, wanted.both_ways)[0] != found:
+                if modes and plan.make(*inputs, *sizes, is_uniform)[0] != found:
                     raise Refusal(replaces_registered(modes[0]))
             if others := before.take_back_registered():
                 raise Refusal(replaces_registered(others[0]))

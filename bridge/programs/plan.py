@@ -16,7 +16,7 @@ import torch
 from bridge.op import dtypes
 from bridge.programs.capture import Captured, Spec, capture
 from bridge.programs.counts import count
-from bridge.programs.data_sizes import Line, Sizes, is_answer
+from bridge.programs.data_sizes import Line, Sizes
 from bridge.programs.fits import fitting
 from bridge.programs.kept_elsewhere import KeptElsewhere
 from bridge.programs.listing import Listing, is_once
@@ -121,6 +121,7 @@ def make(
     known: Mapping[int, int],
     guessed: Collection[int],
     both_ways: Sequence[Line] | None,
+    is_uniform: bool,
 ) -> tuple[Plan, Origin]:
     """Capture a function (see `capture`) and write its programs into a folder. The caller fills in the tree.
 
@@ -129,6 +130,7 @@ def make(
         known: sizes that data decides, by their numbers.
         guessed: the numbers of further ones, which have to fit (fits.py).
         both_ways: see Sizes.
+        is_uniform: whether the programs have the form that they have for all sizes (uniform.py).
     """
     lines = None if both_ways is None else {*both_ways}
 
@@ -143,7 +145,7 @@ def make(
         captured = captured_with(Sizes(known, None, lines))
     origin = _origin(captured)
     pair = split(captured, shapes_of)
-    if any(map(is_answer, known)):
+    if is_uniform:
         pair = uniform(captured, pair, inputs, device)
     plan = Plan(
         _write(pair.forward, folder),
@@ -168,6 +170,7 @@ def make_count(
     known: dict[int, int],
     guessed: Collection[int],
     both_ways: Sequence[Line] | None,
+    wanted: Sequence[int] | None,
 ) -> tuple[Plan, Origin]:
     """The plan of the program that gives sizes that data decides (counts.py). Its tree has the numbers of the sizes,
     and the lines where an answer is one. If it has no results, these sizes have to fit.
@@ -177,6 +180,7 @@ def make_count(
         known: the sizes that it is told, by their numbers.
         guessed: the numbers of those of which it is known that they have to fit.
         both_ways: see Sizes.
+        wanted: see count.
     """
     origins: dict[int, Origin] = {}
     lines = None if both_ways is None else {*both_ways}
@@ -186,8 +190,8 @@ def make_count(
         origins[id(run)] = _origin(run)
         return run
 
-    needed = range(len(inputs)) if any(map(is_answer, known)) else shapes_of  # the same ones for all answers
-    found = count(captured_with, known, needed, guessed, lines)
+    needed = range(len(inputs)) if known else shapes_of  # the same ones for all known sizes
+    found = count(captured_with, known, needed, guessed, lines, wanted)
     program = _write(found.listing, folder)
     program.groups = [[found.positions[i] for i in group] for group in program.groups]
     tree = [found.numbers, None if lines is None else sorted(map(list, lines))]

@@ -21,8 +21,8 @@ _OPS: Any = torch.ops.bridge
 _GET, _SET = torch.Tensor.__getitem__, torch.Tensor.__setitem__
 _INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 _REFUSED = (
-    "it writes to a part of a tensor whose place depends on data (`x[i]` where `i` is a tensor), which a graph does not "
-    "find again: assign the part (`x[i] = y`, `x[i] += y`), or call the module in PyNative mode"
+    "it writes to a part of a tensor whose place depends on data (`x[i]` where `i` is a tensor), which a graph does "
+    "not find again: assign the part (`x[i] = y`, `x[i] += y`), or call the module in PyNative mode"
 )
 
 

@@ -53,8 +53,19 @@ def is_family(program: ProgramFile) -> bool:
     return program.path.startswith(_FAMILY)
 
 
+class OtherForm(Refusal):
+    """What passes from forward to backward follows from a size that data decides, and what the function gives does
+    not."""
+
+
 def for_all_sizes(
-    specs: Sequence[Spec], plan_for: PlanFor, known: Sequence[Sequence[Shape]], answers: Collection[int], counts: bool
+    specs: Sequence[Spec],
+    plan_for: PlanFor,
+    known: Sequence[Sequence[Shape]],
+    answers: Collection[int],
+    is_uniform: bool,
+    counts: bool,
+    first: Sequence[Shape] | None,
 ) -> Plan:
     """A plan whose programs are families.
 
@@ -63,13 +74,17 @@ def for_all_sizes(
         plan_for: makes the plan for inputs of known sizes.
         known: the shapes of all inputs in calls before, whose sizes were known.
         answers: the positions of inputs whose unknown size is 0 or 1, as the answer to a question.
+        is_uniform: whether the plans have the form of uniform.py.
         counts: whether the programs give further sizes that data decides.
+        first: shapes of the inputs that have unknown sizes, to be tried first.
 
     Raises:
+        OtherForm: the plans need the form of uniform.py.
+        UnknownSize: data decides a further size, at sizes that were tried.
         Refusal: which tensors there are, or their ranks, follows from an unknown size.
         Exception: what the function raises at all sizes that were tried.
     """
-    family = _Family(list(specs), plan_for, known, answers)
+    family = _Family(list(specs), plan_for, known, answers, is_uniform, counts, first)
     _families.append(family)
     if not counts and len(answers) <= _MOST_FLIPPED:
         family.try_other_answers()
@@ -84,23 +99,43 @@ class _Family:
     """
 
     def __init__(
-        self, specs: list[Spec], plan_for: PlanFor, known: Sequence[Sequence[Shape]], answers: Collection[int]
+        self,
+        specs: list[Spec],
+        plan_for: PlanFor,
+        known: Sequence[Sequence[Shape]],
+        answers: Collection[int],
+        is_uniform: bool,
+        counts: bool,
+        first: Sequence[Shape] | None,
     ) -> None:
         self._specs = specs
         self._plan_for = plan_for
         self._answers = answers
+        self._is_uniform = is_uniform
+        self._counts = counts
         self._unknown = [i for i, spec in enumerate(specs) if -1 in spec.shape]
+        self._carriers = [
+            i
+            for i, position in enumerate(self._unknown)
+            if position not in answers and specs[position] == Spec(CARRIER, torch.bool)
+        ]
         self._plans: dict[tuple[Shape, ...], Plan] = {}
-        self.plan = self._tried(known)
+        self.plan = self._tried(known, first)
 
-    def _tried(self, known: Sequence[Sequence[Shape]]) -> Plan:
+    def _tried(self, known: Sequence[Sequence[Shape]], first: Sequence[Shape] | None) -> Plan:
         errors: list[Exception] = []
+        pairs = self._guesses(known)
+        if first is not None:
+            pairs = itertools.chain(([first, shapes] for pair in self._guesses(known) for shapes in pair[::-1]), pairs)
         try:
-            for shapes in _different(self._guesses(known)):
+            for shapes in _different(pairs):
                 try:
-                    first, second = map(self._at, shapes)
-                    return self._with_unequal(self._of_both(first, second), shapes[1])
+                    one, other = map(self._at, shapes)
+                    found = self._with_unequal(self._of_both(one, other), shapes[1])
+                    return self._with_nothing(found, shapes[1])
                 except Exception as error:
+                    if self._is_for_all(error):
+                        raise
                     errors.append(error)
             raise errors[min(1, len(errors) - 1)]  # of sizes that fit most functions
         finally:
@@ -121,29 +156,42 @@ class _Family:
 
     def _with_unequal(self, found: Plan, shapes: Sequence[Shape]) -> Plan:
         """The same where sizes that data decides are not equal: what lies between two of them is not always empty."""
-        carriers = [
-            i
-            for i, position in enumerate(self._unknown)
-            if position not in self._answers and self._specs[position] == Spec(CARRIER, torch.bool)
-        ]
-        for sizes in _UNEQUAL if carriers else ():
+        for sizes in _UNEQUAL if self._carriers else ():
             if any(0 in shape for shape, _ in found.forward.results):
                 unequal = [*shapes]
-                for size, i in zip(itertools.cycle(sizes), carriers, strict=False):
+                for size, i in zip(itertools.cycle(sizes), self._carriers, strict=False):
                     unequal[i] = filled(CARRIER, size)
                 with contextlib.suppress(Exception):  # the function need not run with these
                     found = self._of_both(found, self._at(unequal))
         return found
 
+    def _with_nothing(self, found: Plan, shapes: Sequence[Shape]) -> Plan:
+        """The same where data decides that there is nothing: functions ask for that (`if len(boxes) == 0`)."""
+        if not self._carriers or self._counts:
+            return found
+        nothing = [filled(CARRIER, 0) if i in self._carriers else shape for i, shape in enumerate(shapes)]
+        try:
+            return self._of_both(found, self._at(nothing))
+        except Exception as error:
+            if self._is_for_all(error):
+                raise
+            return found  # the function need not run with nothing
+
+    def _is_for_all(self, error: Exception) -> bool:
+        """Whether an error at some sizes says that the plan for all of them has to be another one."""
+        if self._counts or not self._carriers:
+            return False
+        return isinstance(error, UnknownSize) or (isinstance(error, OtherForm) and not self._is_uniform)
+
     def _of_both(self, first: Plan, second: Plan) -> Plan:
         number = len(_families)
         forward = _common(first.forward, second.forward, f"{_FAMILY}{number} forward")
-        if self._answers and first.sources:  # see uniform.py: the row of bytes; a program that counts has none
+        if self._is_uniform and first.sources:  # see uniform.py: the row of bytes; a program that counts has none
             forward.results[-1] = ((-1,), forward.results[-1][1])
         programs = zip(first.backward, second.backward, strict=False)
         backward = [_common(one, other, f"{_FAMILY}{number} backward") for one, other in programs]
         written = sorted({*first.written, *second.written})
-        no_gradient = "" if self._answers else first.no_gradient  # backward says so, of an answer
+        no_gradient = "" if self._is_uniform else first.no_gradient  # backward says so there
         found = replace(first, forward=forward, backward=backward, written=written, no_gradient=no_gradient)
         _check(found, second)
         return found
@@ -173,7 +221,11 @@ class _Family:
             specs = list(self._specs)
             for position, shape in zip(self._unknown, shapes, strict=True):
                 specs[position] = replace(specs[position], shape=shape)
-            self._plans[key] = self._plan_for(specs)
+            try:
+                self._plans[key] = self._plan_for(specs)
+            except UnknownSize as error:
+                error.shapes = key
+                raise
         return self._plans[key]
 
     def program(self, kind: str, inputs: Sequence[Shape]) -> ProgramFile:
@@ -225,11 +277,18 @@ def _different(pairs: Iterable[Sequence[Sequence[Shape]]]) -> Iterator[Sequence[
 def _check(own: Plan, plan: Plan) -> None:
     """Refuse a plan that does not fit into the graph."""
     # As text, a tree of True is another one than that of 1.
-    fits = (own.results, json.dumps(own.tree), own.sources, own.gradients) == (
-        plan.results, json.dumps(plan.tree), plan.sources, plan.gradients
-    ) and len(own.backward) == len(plan.backward) and {*plan.written} <= {*own.written}  # fmt: skip
-    if not fits or not all(map(_fits, [own.forward, *own.backward], [plan.forward, *plan.backward])):
-        raise Refusal(
+    gives_same = (own.results, json.dumps(own.tree)) == (plan.results, json.dumps(plan.tree)) and all(
+        map(_is_result_like, own.forward.results[: own.results], plan.forward.results)
+    )
+    fits = (
+        gives_same
+        and (own.sources, own.gradients) == (plan.sources, plan.gradients)
+        and len(own.backward) == len(plan.backward)
+        and {*plan.written} <= {*own.written}
+        and all(map(_fits, [own.forward, *own.backward], [plan.forward, *plan.backward]))
+    )
+    if not fits:
+        raise (OtherForm if gives_same else Refusal)(
             "which tensors pass through the program, or their ranks, follows from a size that is unknown or that data "
             "decides, and a graph is compiled for all sizes: PyNative mode takes it, and a graph takes known sizes"
         )
@@ -254,19 +313,22 @@ def _common(first: ProgramFile, second: ProgramFile, path: str) -> ProgramFile:
     return replace(first, path=path, results=results, changes=first.changes or second.changes)
 
 
-def _fits(family: ProgramFile, program: ProgramFile) -> bool:
-    def same(shapes: Any) -> bool:
-        known, own = shapes
-        return len(known[0]) == len(own[0]) and known[1] == own[1] and all(
-            a in (-1, b) for a, b in zip(known[0], own[0], strict=True)
-        )  # fmt: skip
+def _is_result_like(known: Any, own: Any) -> bool:
+    """Whether a program's result is one of a family."""
+    return (
+        len(known[0]) == len(own[0])
+        and known[1] == own[1]
+        and all(a in (-1, b) for a, b in zip(known[0], own[0], strict=True))
+    )
 
+
+def _fits(family: ProgramFile, program: ProgramFile) -> bool:
     return (
         family.changes >= program.changes
         and family.groups == program.groups
         and family.dtypes == program.dtypes
         and len(family.results) == len(program.results)
-        and all(map(same, zip(family.results, program.results, strict=True)))
+        and all(map(_is_result_like, family.results, program.results))
     )
 
 
