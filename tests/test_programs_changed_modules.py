@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 import pytest
 import torch
 from mindspore import nn
@@ -264,3 +266,150 @@ def test_a_call_must_not_leave_a_mode_to_the_next_one() -> None:
     net.set_train()
     with pytest.raises(RuntimeError, match=r"SetsModes\.body\.training is another one after a call"):
         jitted(net)(ms.Tensor(data(3, 4)))
+
+
+SCALE = 1.0
+CONFIG = {"shift": 0.0, "factors": [1.0, 2.0]}
+TEACHER = torch.nn.Linear(4, 4)
+
+
+class Temperature:
+    value = 1.0
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+
+def raised(x: torch.Tensor, by: float) -> torch.Tensor:
+    return x + by
+
+
+def helped(x: torch.Tensor) -> torch.Tensor:
+    return x * SCALE / Temperature.value + CONFIG["shift"] * CONFIG["factors"][0]  # type: ignore[index,operator,no-any-return]
+
+
+class Elsewhere(torch.nn.Module):
+    """Takes values from everywhere but its parts and attributes, or hides them in these."""
+
+    kind_factor = 1.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.hidden = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.0))]
+        self.rise = functools.partial(raised, by=1.0)
+        self.array = np.ones(4, np.float32)
+        self.slotted = Slotted(1.0)
+        self.chosen = {1, 2}
+        around = torch.ones(4)
+        self.closure = lambda x: x * around.to(x.device)
+        self.around = around
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.closure(helped(self.linear(x))) * self.kind_factor * self.slotted.value * len(self.chosen)
+        with torch.no_grad():
+            target = self.hidden[0].to(x.device)(x) + TEACHER.to(x.device)(x)
+        return self.rise(y - target) * torch.from_numpy(self.array.copy()).to(x.device)
+
+
+def change_teacher(module: Any) -> None:
+    with torch.no_grad():
+        module.hidden[0][0].weight.mul_(0.5)
+
+
+def change_data(module: Any) -> None:
+    module.hidden[0][0].weight.data = module.hidden[0][0].weight.data * 0.5
+
+
+def change_array(module: Any) -> None:
+    module.array[1] += 1
+
+
+def change_around(module: Any) -> None:
+    module.around.mul_(2)
+
+
+def replace_partial(module: Any) -> None:
+    module.rise = functools.partial(raised, by=module.rise.keywords["by"] + 1)
+
+
+HIDDEN: list[Callable[[Any], Any]] = [
+    change_teacher, change_data, change_array, change_around, replace_partial,
+    lambda module: setattr(module.slotted, "value", module.slotted.value + 1),
+    lambda module: module.chosen.add(len(module.chosen) + 1),
+    lambda module: setattr(type(module), "kind_factor", type(module).kind_factor + 1),
+    lambda module: setattr(Temperature, "value", Temperature.value + 1),
+    lambda module: CONFIG.update(shift=CONFIG["shift"] + 1.0),  # type: ignore[operator]
+    lambda module: CONFIG["factors"].insert(0, CONFIG["factors"][0] + 1),  # type: ignore[attr-defined,index]
+    lambda module: globals().update(SCALE=SCALE + 1),
+    lambda module: torch.nn.init.normal_(TEACHER.weight),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", HIDDEN, ids=lambda change: change.__name__)
+def test_a_graph_follows_what_its_code_finds_elsewhere(change: Callable[[Any], Any]) -> None:
+    torch.manual_seed(0)
+    module = Elsewhere()
+    call = jitted(bridge.cell(module))
+    own = Elsewhere()
+    for name in ("hidden", "rise", "array", "slotted", "chosen", "closure", "around"):
+        setattr(own, name, getattr(module, name))
+    own.load_state_dict(module.state_dict())
+    own.to(torch_device())
+    x = data(3, 4)
+    found = []
+    for _ in range(3):
+        found.append(call(ms.Tensor(x)).asnumpy())
+        np.testing.assert_array_equal(found[-1], own(on_device(x)).detach().cpu().numpy())
+        change(module)
+        for name in ("rise", "slotted"):
+            setattr(own, name, getattr(module, name))
+    assert not np.array_equal(found[0], found[1]) and not np.array_equal(found[1], found[2])
+
+
+def counting(x: torch.Tensor, met: list[int] = []) -> torch.Tensor:  # noqa: B006  # it is what is tested
+    met.append(1)
+    return x * len(met)
+
+
+def called(x: torch.Tensor) -> torch.Tensor:
+    called.times += 1  # type: ignore[attr-defined]
+    return x * called.times  # type: ignore[attr-defined,no-any-return]
+
+
+called.times = 0  # type: ignore[attr-defined]
+
+
+def around_a_number() -> Callable[[torch.Tensor], torch.Tensor]:
+    number = 0
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        nonlocal number
+        number += 1
+        return x * number
+
+    return step
+
+
+STEP = around_a_number()
+
+
+class Counts(torch.nn.Module):
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.where == "step.number":
+            return STEP(x)
+        return called(x) if self.where == "called.times" else counting(x)
+
+
+@pytest.mark.parametrize("where", ["counting.defaults", "called.times", "step.number"])
+def test_what_a_function_keeps_for_its_next_call_is_refused(where: str) -> None:
+    with pytest.raises(RuntimeError, match=rf"{where} changes in a call and is used by the next one"):
+        jitted(bridge.cell(Counts(where)))(ms.Tensor(data(3, 4)))

@@ -3,7 +3,9 @@ and would go on with what stood there at that time."""
 
 from __future__ import annotations
 
+import argparse
 import copy
+import functools
 import random
 import sys
 from collections import OrderedDict, deque
@@ -17,6 +19,8 @@ import numpy as np
 import torch
 
 from bridge.programs.kept_elsewhere import DEEP, LARGE, MOST, is_own
+from bridge.programs.named_values import places
+from bridge.programs.written_down import is_of_package, slots_of
 
 _PLAIN = (bool, int, float, complex, str, bytes)
 _CONTAINERS = (dict, list, tuple, deque)
@@ -28,6 +32,11 @@ _WHOLE = (
 _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator)
 # Of what a file has, these and objects of its own classes.
 _GLOBALS = (*_PLAIN, *_CONTAINERS, *_GENERATORS, set, np.ndarray, SimpleNamespace)
+# Of what code finds by name, these, and objects of the user's classes.
+_NAMED = (
+    *_PLAIN, *_CONTAINERS, set, np.ndarray, type(None), torch.Tensor, torch.nn.Module, SimpleNamespace,
+    argparse.Namespace, functools.partial,
+)  # fmt: skip
 # The dictionaries that a graph knows, and the mode, which belongs to the plan.
 _KNOWN = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "training"}
 
@@ -47,9 +56,16 @@ class _Seen:
 
 
 class _Look:
-    """Looks into values: containers, arrays and objects."""
+    """Looks into values: containers, arrays and objects.
+
+    Attributes:
+        modules: PyTorch's that it has met.
+        functions: those that it has met.
+    """
 
     def __init__(self) -> None:
+        self.modules: list[torch.nn.Module] = []
+        self.functions: list[FunctionType | MethodType] = []
         self._found: dict[int, _Seen] = {}
         self._left = MOST
 
@@ -59,6 +75,10 @@ class _Look:
 
     def at(self, value: Any, depth: int = 0) -> _Seen:
         if isinstance(value, _WHOLE):
+            if isinstance(value, torch.nn.Module):
+                self.modules.append(value)
+            elif isinstance(value, (FunctionType, MethodType)):
+                self.functions.append(value)
             return _Seen(value)
         if id(value) in self._found:
             return self._found[id(value)]
@@ -156,10 +176,10 @@ class Attributes:
         look = _Look()
         spaces = {kind.__module__: vars(sys.modules[kind.__module__]) for kind in self._classes}
         spaces |= {f"{kind.__module__}.{kind.__qualname__}": dict(vars(kind)) for kind in self._classes}
+        named = [(place.where, place.name, place.get(place.name)) for place in places(self._classes)]
         found = {
             f"{space}.{name}": look.at(value)
-            for space, values in spaces.items()
-            for name, value in [*values.items()]
+            for space, name, value in (*((s, n, v) for s in spaces for n, v in [*spaces[s].items()]), *named)
             if not name.startswith("__") and (isinstance(value, _GLOBALS) or type(value).__module__ in spaces)
         }
         return _without_tensors(found, set())
@@ -222,7 +242,9 @@ class Attributes:
 
 
 class Settings:
-    """The attributes, classes, parts and hooks of a module and of its parts, as they are now.
+    """What a graph takes for constant, as it is now: the attributes, classes, parts and hooks of a module and of its
+    parts; what the user's code of these finds by name; and modules that are in any of this without being parts, with
+    their parameters.
 
     Attributes:
         containers: the dictionaries and lists that these are in.
@@ -234,21 +256,52 @@ class Settings:
         self.containers: list[Any] = []
         self.tensors: list[torch.Tensor] = []
         self._values: dict[tuple[str, str], _Seen] = {}
+        self._names: list[tuple[Callable[[str], Any], str, Any]] = []
         root = type(module).__name__
-        for path, part in module.named_modules():
-            where = f"{root}.{path}".rstrip(".")
-            self.containers += [vars(part), *_registers(part)]
-            if part._non_persistent_buffers_set:
-                self.containers.append(part._buffers)
-            for name, value in _settings(part):
-                self._values[where, name] = look.at(value)
-                if isinstance(value, torch.Tensor) and not value.is_inference():
-                    self.tensors.append(value)
-                    self._values[where, name].held = {"tensor": _Seen(value), "version": _Seen(value._version)}
+        parts = {id(part): (f"{root}.{path}".rstrip("."), part) for path, part in module.named_modules()}
+        for where, part in parts.values():
+            self._add(where, part, _settings(part), look)
+        classes = {kind for _, part in parts.values() for kind in type(part).__mro__}
+        for place in places([*classes, *look.functions]):
+            value = place.get(place.name)
+            if isinstance(value, _NAMED) or not is_of_package(type(value).__module__):
+                self._names.append((place.get, place.name, value))
+                self._note(place.where, place.name, value, look)
+        while look.modules:
+            hidden = look.modules.pop()
+            for path, part in hidden.named_modules() if id(hidden) not in parts else ():
+                if id(part) not in parts:
+                    where = f"{root}'s {type(hidden).__name__}.{path}".rstrip(".")
+                    parts[id(part)] = where, part
+                    known = (*part._parameters.items(), *part._buffers.items())
+                    self._add(where, part, (*_settings(part), ("training", part.training), *known), look)
+                    self._names.append((vars(part).get, "training", part.training))
         looked = [seen.value for seen in look.found() if isinstance(seen.held, dict)]
         self.containers += [
             value if isinstance(value, (dict, list)) else getattr(value, "__dict__", ()) for value in looked
         ]
+        self._copied = [
+            seen for seen in look.found() if isinstance(seen.held, (np.ndarray, set)) or _has_slots(seen.value)
+        ]
+
+    def _add(self, where: str, part: torch.nn.Module, settings: Iterable[tuple[str, Any]], look: _Look) -> None:
+        self.containers += [vars(part), *_registers(part)]
+        if part._non_persistent_buffers_set:
+            self.containers.append(part._buffers)
+        for name, value in settings:
+            self._note(where, name, value, look)
+
+    def _note(self, where: str, name: str, value: Any, look: _Look) -> None:
+        self._values[where, name] = look.at(value)
+        if isinstance(value, torch.Tensor) and not value.is_inference():
+            self.tensors.append(value)
+            self._values[where, name].held = {"tensor": _Seen(value), "data": _Seen(data_of(value))}
+
+    def are_in_place(self) -> bool:
+        """Whether names find the same objects, and arrays and sets hold the same."""
+        return all(get(name) is value for get, name, value in self._names) and all(
+            _is_same(seen, _Look().at(seen.value), set()) for seen in self._copied
+        )
 
     def others(self, before: Settings) -> set[tuple[str, str]]:
         """Those that are not as they were before, by the paths of the parts and the names there."""
@@ -259,6 +312,16 @@ class Settings:
         """Have these be none."""
         for name in names:
             self._values.pop(name, None)
+
+
+def data_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """What changes where PyTorch writes to a tensor, or gives it other data."""
+    return tensor._version, tensor.data_ptr()
+
+
+def _has_slots(value: Any) -> bool:
+    """Whether an object of a user's class has attributes that no dictionary holds."""
+    return not isinstance(value, _WHOLE) and bool(slots_of(value)) and not is_of_package(type(value).__module__)
 
 
 def _settings(part: torch.nn.Module) -> Iterator[tuple[str, Any]]:
@@ -338,7 +401,10 @@ def _items(value: Any) -> dict[Any, Any] | None:
         return value
     if isinstance(value, _CONTAINERS):
         return dict(enumerate(value))
-    return getattr(value, "__dict__", None)
+    if isinstance(value, functools.partial):
+        return {"func": value.func, "args": value.args, "keywords": value.keywords, **vars(value)}
+    own = getattr(value, "__dict__", None)
+    return {**slots_of(value), **(own or {})} if _has_slots(value) else own
 
 
 def _position(iterator: Iterator[Any]) -> Any:
@@ -452,6 +518,9 @@ def _refill(value: Any, items: dict[Any, Any]) -> None:
     elif isinstance(value, deque):
         value.clear()
         value.extend(items.values())
+    elif _has_slots(value):
+        for key, item in items.items():
+            setattr(value, key, item)
     else:
         vars(value).clear()
         vars(value).update(items)

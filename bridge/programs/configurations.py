@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from bridge.primitive.kernel import one_at_a_time
-from bridge.programs.attributes import Settings
+from bridge.programs.attributes import Settings, data_of
 from bridge.programs.in_cpp import library
 
 _MANY = 8  # graphs of a module; a value that changes in each step has more
@@ -52,13 +52,14 @@ class Configuration:
                 settings.leave_out(self._own)
 
     def _is_same(self) -> bool:
-        return self._watched.are_same() and self._versions == [tensor._version for tensor in self._now.tensors]
+        is_same = self._watched.are_same() and self._now.are_in_place()
+        return is_same and self._data == [data_of(tensor) for tensor in self._now.tensors]
 
     def _look(self) -> None:
         self._now = Settings(self._module)
         self._now.leave_out(self._own)
         self._watched = _Watched(self._now.containers)
-        self._versions = [tensor._version for tensor in self._now.tensors]
+        self._data = [data_of(tensor) for tensor in self._now.tensors]
 
     def _found(self, before: Settings) -> int:
         for number, met in enumerate(self._met):

@@ -217,7 +217,7 @@ def _seen(values: Mapping[str, Any], names: set[str], inside: set[int]) -> list[
     """
     found: list[tuple[str, Any]] = []
     for name in sorted(names & values.keys()):
-        value = _function_of(values[name])
+        value = function_of(values[name])
         around = {*inside, id(value)}
         if isinstance(value, ModuleType):
             if id(value) not in inside:
@@ -232,7 +232,7 @@ def _seen(values: Mapping[str, Any], names: set[str], inside: set[int]) -> list[
 
 def _of_module(module: ModuleType, names: set[str], inside: set[int]) -> Any:
     """What names find in a module. In a package's they find functions that the user has put there."""
-    if not _is_of_package(module.__name__):
+    if not is_of_package(module.__name__):
         data = {name for name, value in vars(module).items() if not isinstance(value, (FunctionType, type, ModuleType))}
         found = names if names.isdisjoint(_FINDS_ANY) else names | {name for name in data if not _is_special(name)}
         return _seen(vars(module), found, inside)
@@ -242,7 +242,7 @@ def _of_module(module: ModuleType, names: set[str], inside: set[int]) -> Any:
 
 def _of_object(value: Any, names: set[str], inside: set[int]) -> Any:
     """The class of an object, and what these names and those of its methods find in it."""
-    methods = (_function_of(member) for kind in type(value).__mro__ for member in vars(kind).values())
+    methods = (function_of(member) for kind in type(value).__mro__ for member in vars(kind).values())
     names = names.union(*(_names(method.__code__) for method in methods if is_users_function(method)))
     own = attributes(value)
     return type(value), _seen(own, names if names.isdisjoint(_FINDS_ANY) else {*own}, inside)
@@ -250,8 +250,13 @@ def _of_object(value: Any, names: set[str], inside: set[int]) -> Any:
 
 def attributes(value: Any) -> dict[str, Any]:
     """The attributes of an object itself."""
-    slots: list[str] = copyreg._slotnames(type(value))  # type: ignore[attr-defined]
-    return {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
+    return slots_of(value) | getattr(value, "__dict__", {})
+
+
+def slots_of(value: Any) -> dict[str, Any]:
+    """Those of its attributes that no dictionary holds."""
+    names: list[str] = copyreg._slotnames(type(value))  # type: ignore[attr-defined]
+    return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
 
 def is_users_function(value: Any) -> bool:
@@ -263,7 +268,7 @@ def _is_of_packages_code(value: Any) -> bool:
     """Whether it is a function or class of a package."""
     if isinstance(value, FunctionType):
         return not is_users_function(value)
-    return isinstance(value, type) and _is_of_package(value.__module__)
+    return isinstance(value, type) and is_of_package(value.__module__)
 
 
 def _name_of(value: Any) -> tuple[str, ...]:
@@ -276,11 +281,11 @@ def _is_object(value: Any) -> bool:
     if isinstance(value, (SimpleNamespace, argparse.Namespace)):
         return True
     return not isinstance(value, _WHOLE) and not any(
-        _is_of_package(kind.__module__) for kind in type(value).__mro__[:-1]
+        is_of_package(kind.__module__) for kind in type(value).__mro__[:-1]
     )
 
 
-def _is_of_package(module: str) -> bool:
+def is_of_package(module: str) -> bool:
     if module == "__main__":
         return False
     file = getattr(sys.modules.get(module), "__file__", None)
@@ -292,11 +297,11 @@ def _members(kind: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if issubclass(kind, enum.Enum):
         found["members"] = [(member.name, member.value) for member in kind]
-    if not _is_of_package(type(kind).__module__):
+    if not is_of_package(type(kind).__module__):
         found["metaclass"] = type(kind)
     for base in reversed(kind.__mro__):
-        is_own = not _is_of_package(base.__module__)
-        members = {name: _function_of(member) for name, member in vars(base).items()}
+        is_own = not is_of_package(base.__module__)
+        members = {name: function_of(member) for name, member in vars(base).items()}
         functions = {name: value for name, value in members.items() if isinstance(value, FunctionType)}
         values = {name: value for name, value in members.items() if name not in functions and not _is_special(name)}
         if issubclass(base, enum.Enum):
@@ -317,7 +322,7 @@ def _is_special(name: str) -> bool:
     return (name.startswith("__") and name.endswith("__")) or name == "_abc_impl"
 
 
-def _function_of(member: Any) -> Any:
+def function_of(member: Any) -> Any:
     """The function that a property, a static method, a class method or a cached function has, or that a package's
     decorator has wrapped; what a partial method has."""
     if isinstance(member, functools.partialmethod):

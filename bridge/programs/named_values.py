@@ -1,0 +1,102 @@
+"""Where the user's code finds values by name: in its files, in other modules of the user's, in classes and around its
+functions."""
+
+from __future__ import annotations
+
+import dis
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+from bridge.programs.written_down import function_of, is_of_package, is_users_function
+
+
+class Place(NamedTuple):
+    """A name somewhere.
+
+    Args:
+        where: what has it.
+        name: the name.
+        get: gives the value of a name there.
+    """
+
+    where: str
+    name: str
+    get: Callable[[str], Any]
+
+
+def places(sources: Iterable[Any]) -> Iterator[Place]:
+    """The names of values, other than functions, that the user's code finds.
+
+    Args:
+        sources: classes, functions and methods that have the code. What they call is the user's code too.
+    """
+    done: set[int] = set()
+    left = [*sources]
+    while left:
+        source = left.pop()
+        if isinstance(source, MethodType):
+            source = source.__func__
+        if id(source) in done or not _is_users(source):
+            continue
+        done.add(id(source))
+        for where, names, values, inside in _namespaces(source):
+            for name in sorted({*names} & values.keys()):
+                value = function_of(values[name])
+                if isinstance(value, ModuleType):
+                    if not is_of_package(value.__name__):
+                        found = {key: function_of(vars(value)[key]) for key in inside & vars(value).keys()}
+                        left += found.values()
+                        for key, item in found.items():
+                            if not isinstance(item, (FunctionType, type, ModuleType)):
+                                yield Place(value.__name__, key, vars(value).get)
+                elif isinstance(value, (FunctionType, type)):
+                    left.append(value)
+                elif not (name.startswith("__") and name.endswith("__")) and name != "_abc_impl":
+                    yield Place(where, name, values.get)
+
+
+def _is_users(source: Any) -> bool:
+    return not is_of_package(source.__module__) if isinstance(source, type) else is_users_function(source)
+
+
+def _namespaces(source: Any) -> Iterator[tuple[str, Collection[str], Mapping[str, Any], frozenset[str]]]:
+    """Of a class or function: where it finds values, their names there, the values, and all names that it has."""
+    if isinstance(source, type):
+        yield f"{source.__module__}.{source.__qualname__}", vars(source), vars(source), frozenset()
+        return
+    names, inside = _names(source.__code__)
+    yield source.__module__, names, source.__globals__, inside
+    own = {"defaults": source.__defaults__, "keyword defaults": source.__kwdefaults__}
+    yield source.__qualname__, own, own, inside
+    yield source.__qualname__, vars(source), vars(source), inside
+    if source.__closure__:
+        cells = _Cells(zip(source.__code__.co_freevars, source.__closure__, strict=True))
+        yield source.__qualname__, cells, cells, inside
+
+
+class _Cells(dict[str, Any]):
+    """The variables around a function."""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.get(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return super().__getitem__(name).cell_contents
+        except ValueError:  # nothing is assigned yet
+            return default
+
+
+@functools.cache
+def _names(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """The names that code asks its file for, and all that it has."""
+    asked = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    names = {*code.co_names}
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            more, others = _names(value)
+            asked |= more
+            names |= others
+    return frozenset(asked), frozenset(names)
