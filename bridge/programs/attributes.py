@@ -188,12 +188,13 @@ class Attributes:
         self,
         is_constant: Callable[[torch.Tensor, set[int]], bool],
         has_data_of: Callable[[torch.Tensor, torch.Tensor], bool],
+        is_table: Callable[[torch.Tensor], bool],
     ) -> None:
-        """Have what the next call would compute again be as it was: a table of positions, say, with its length. Or a
-        table with the same data as before, on another device perhaps.
+        """Have what the next call would compute again be as it was: a table of positions, say, with its length, also
+        one that is written to. Or a table with the same data as before, on another device perhaps.
 
         Args:
-            is_constant, has_data_of: see Origin.
+            is_constant, has_data_of, is_table: see Origin.
         """
         for _, module, before, now in self._changed():
             both = {key: _changed_parts(before.get(key), now[key]) for key in now}
@@ -205,7 +206,8 @@ class Attributes:
                 if not all(is_constant(leaf, own) for leaf in tensors)
                 and not all(_have_data_of(*part, has_data_of) for part in both[key])
             }
-            if any(changed[key] for key in changed.keys() - others):
+            own_tables = any(map(is_table, [*_tensors_in(vars(module)), *_tensors_in(module._buffers)]))
+            if own_tables or any(changed[key] for key in changed.keys() - others):
                 _restore(module, before, changed.keys() - others)
 
     def are_caches(self, follows_from_state: Callable[[torch.Tensor], bool]) -> bool:
@@ -322,6 +324,10 @@ def data_of(tensor: torch.Tensor) -> tuple[int, int]:
 def _has_slots(value: Any) -> bool:
     """Whether an object of a user's class has attributes that no dictionary holds."""
     return not isinstance(value, _WHOLE) and bool(slots_of(value)) and not is_of_package(type(value).__module__)
+
+
+def _tensors_in(values: dict[str, Any]) -> Iterator[torch.Tensor]:
+    return (value for value in values.values() if isinstance(value, torch.Tensor))
 
 
 def _settings(part: torch.nn.Module) -> Iterator[tuple[str, Any]]:

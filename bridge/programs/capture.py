@@ -71,6 +71,8 @@ class Captured:
     """The positions of the inputs that the function writes to."""
     state: int
     """How many of the inputs are not arguments: they come first."""
+    frozen: set[int]
+    """The registers of those of them that no gradient is captured for."""
     no_gradient: str = ""
     """What PyTorch said when it was to differentiate the function; it may be called all the same."""
 
@@ -188,6 +190,7 @@ def _captured(
         gradients,
         written,
         len(state),
+        {number for number, spec in zip(registers[: len(state)], inputs, strict=False) if not spec.requires_grad},
         no_gradient,
     )
     return found, assigned

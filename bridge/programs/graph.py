@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from bridge.programs.data_sizes import Line, UnknownSize, is_answer
 from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.kernel import count_kernel, forward_kernel, program_call, program_result
 from bridge.programs.refusals import (
+    PythonDraws,
     keeps_between_calls,
     no_python_draws,
     refuse_hooks,
@@ -318,7 +320,7 @@ class GraphProgram:
         before = Attributes(self.state.modules)
         try:
             found = self._capture(wanted)
-            before.restore_caches(found[1].is_constant, found[1].has_data_of)
+            before.restore_caches(found[1].is_constant, found[1].has_data_of, found[1].is_table)
             kept = found[1].kept
             kept.give_data_in(self.state.modules)
             changed = kept.cached + before.changed() + kept.unknown + before.changed_globals()
@@ -377,10 +379,23 @@ class GraphProgram:
         return self._captured(wanted)  # a buffer that it puts another tensor in the place of is a copy now
 
     def _captured(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
+        before = Attributes(self.state.modules)
+        try:
+            try:
+                return self._captured_from(before, wanted, but_checks=False)
+            except PythonDraws:
+                if "beartype" not in sys.modules:
+                    raise
+            before.restore()
+            return self._captured_from(before, wanted, but_checks=True)
+        except Exception:
+            before.restore()
+            raise
+
+    def _captured_from(self, before: Attributes, wanted: _Wanted, but_checks: bool) -> tuple[plan.Plan, plan.Origin]:
         form: Any = None
         left_out: list[str] = []
         arguments, specs, device = wanted.arguments, wanted.specs, wanted.device
-        before = Attributes(self.state.modules)
 
         def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
             nonlocal form
@@ -401,7 +416,7 @@ class GraphProgram:
             return results or [torch.zeros((), device=device)]  # MindSpore runs an operator for its results
 
         try:
-            with no_python_draws():
+            with no_python_draws(but_checks):
                 inputs = run, self.state.tensors, specs, device, store.place(), wanted.unknown
                 sizes = wanted.sizes, wanted.guessed, wanted.both_ways
                 if wanted.is_count:

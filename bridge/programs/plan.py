@@ -20,7 +20,9 @@ from bridge.programs.data_sizes import Line, Sizes
 from bridge.programs.fits import fitting
 from bridge.programs.kept_elsewhere import KeptElsewhere
 from bridge.programs.listing import Listing, is_once
+from bridge.programs.memory import storage_of
 from bridge.programs.split import split
+from bridge.programs.tables import is_table
 from bridge.programs.text import lines, text
 from bridge.programs.uniform import uniform
 
@@ -97,6 +99,7 @@ class Origin:
         tensors: the ids of the tensors that the function has found.
         is_constant: whether a tensor that it has made is the same in each call, whatever the tensors with some ids are.
         has_data_of: whether one is the same in each call, and has the data of another tensor.
+        is_table: whether each call writes the same to a tensor that the function has found.
         follows_from_state: whether a tensor that it has made follows from the state alone.
         kept: what it has left elsewhere.
         held: the tensors of the state that it takes to hold what they hold now (held.py), by their positions.
@@ -106,6 +109,7 @@ class Origin:
     tensors: set[int]
     is_constant: Callable[[torch.Tensor, set[int]], bool]
     has_data_of: Callable[[torch.Tensor, torch.Tensor], bool]
+    is_table: Callable[[torch.Tensor], bool]
     follows_from_state: Callable[[torch.Tensor], bool]
     kept: KeptElsewhere
     held: dict[int, torch.Tensor]
@@ -202,6 +206,7 @@ def make_count(
         origins[id(found.run)],
         is_constant=lambda *given: any(run.is_constant(*given) for run in runs),
         has_data_of=lambda *given: any(run.has_data_of(*given) for run in runs),
+        is_table=lambda tensor: any(run.is_table(tensor) for run in runs),
         follows_from_state=lambda tensor: any(run.follows_from_state(tensor) for run in runs),
     )
 
@@ -210,7 +215,19 @@ def _origin(captured: Captured) -> Origin:
     tape = captured.tape
     found = {id(tensor) for number, tensor in tape.constants.items() if number not in tape.fresh}
     follows_from_state = functools.partial(tape.follows_from, captured.inputs[: captured.state])
-    return Origin(tape.files, found, tape.is_constant, tape.has_data_of, follows_from_state, tape.kept, tape.held.taken)
+    tables = {
+        id(tensor) for number, tensor in tape.constants.items() if is_table(captured, storage_of(tape.tensors[number]))
+    }
+    return Origin(
+        tape.files,
+        found,
+        tape.is_constant,
+        tape.has_data_of,
+        lambda tensor: id(tensor) in tables,
+        follows_from_state,
+        tape.kept,
+        tape.held.taken,
+    )
 
 
 def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:

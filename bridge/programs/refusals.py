@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterable
+from types import FrameType
 from typing import Any
 
 import mindspore as ms
@@ -120,15 +122,41 @@ _DRAWS = (
 )
 
 
+class PythonDraws(Refusal):
+    """The program draws in Python what a graph would not draw again."""
+
+
 class no_python_draws:
-    """Refuses what would be drawn once, while the module is captured, and never again."""
+    """Refuses what would be drawn once, while the module is captured, and never again.
+
+    Args:
+        but_checks: whether beartype may draw, which a graph does not repeat: it checks the types of some items of a
+            list, and draws which. Finding out takes a while.
+    """
+
+    def __init__(self, but_checks: bool) -> None:
+        self._but_checks = but_checks
+        self._checks = 0
 
     def __enter__(self) -> None:
         self._of_random, self._of_numpy = random.getstate(), np.random.get_state()
+        if self._but_checks:
+            sys.setprofile(self._note)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if random.getstate() != self._of_random or repr(np.random.get_state()) != repr(self._of_numpy):
+        if self._but_checks:
+            sys.setprofile(None)
+        other = random.Random()
+        other.setstate(self._of_random)
+        for _ in range(self._checks):
+            other.getrandbits(32)
+        is_same = random.getstate() == other.getstate() and repr(np.random.get_state()) == repr(self._of_numpy)
+        if not is_same or self._checks:
             random.setstate(self._of_random)
             np.random.set_state(self._of_numpy)
-            if error is None:
-                raise Refusal(_DRAWS)
+        if not is_same and error is None:
+            raise PythonDraws(_DRAWS)
+
+    def _note(self, frame: FrameType, event: str, called: Any) -> None:
+        is_draw = event == "c_call" and called.__name__ == "getrandbits"
+        self._checks += is_draw and frame.f_code.co_filename.startswith("<@beartype(")

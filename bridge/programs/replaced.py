@@ -26,6 +26,12 @@ class Replacement:
     name: str
     stand_in: Any
 
+    def put(self, value: Any) -> None:
+        setattr(self.holder, self.name, value)
+
+    def take_away(self) -> None:
+        delattr(self.holder, self.name)
+
 
 class replaced:  # lower case: it is called as a function; a generator's context manager takes twice its time
     """Inside, these stand in the place of PyTorch's."""
@@ -37,14 +43,14 @@ class replaced:  # lower case: it is called as a function; a generator's context
         self._before = [vars(each.holder).get(each.name, _ABSENT) for each in self._replacements]
         for each in self._replacements:
             own = getattr(each.holder, each.name, getattr(builtins, each.name, None))
-            setattr(each.holder, each.name, _here(each.stand_in, own))
+            each.put(_here(each.stand_in, own))
 
     def __exit__(self, *_: Any) -> None:
         for each, own in zip(self._replacements, self._before, strict=True):
             if own is _ABSENT:
-                delattr(each.holder, each.name)
+                each.take_away()
             else:
-                setattr(each.holder, each.name, own)
+                each.put(own)
 
 
 def caller() -> FrameType:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from bridge.programs.calls import Call, Refusal, in_line
+from bridge.programs.in_cpp import library
 from bridge.programs.memory import storage_of
 from bridge.programs.replaced import Replacement
 
@@ -24,6 +25,16 @@ _REFUSED = (
     "it writes to a part of a tensor whose place depends on data (`x[i]` where `i` is a tensor), which a graph does "
     "not find again: assign the part (`x[i] = y`, `x[i] += y`), or call the module in PyNative mode"
 )
+
+
+class _ItemMethod(Replacement):
+    """One for which tensors do not become sequences."""
+
+    def put(self, value: Any) -> None:
+        library().ms_ext_set_item_method(self.holder, self.name.encode(), value)
+
+    def take_away(self) -> None:
+        self.put(None)
 
 
 class Selected:
@@ -66,7 +77,7 @@ class Selected:
             place = _GET(tensor, tuple(slice(None) if id(item) in chosen else item for item in items))
             _Put.apply(place, value, dims, *indices)
 
-        return [Replacement(torch.Tensor, "__getitem__", get), Replacement(torch.Tensor, "__setitem__", put)]
+        return [_ItemMethod(torch.Tensor, "__getitem__", get), _ItemMethod(torch.Tensor, "__setitem__", put)]
 
     def refuse_writes(self, calls: Sequence[Call], tensors: Sequence[torch.Tensor]) -> None:
         """Refuse what is written to a part, and nowhere else."""

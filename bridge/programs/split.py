@@ -15,6 +15,7 @@ from bridge.programs.memory import storage_of
 from bridge.programs.parts import parts, with_copies
 from bridge.programs.passing import Passing, Source, memory_like, of_part
 from bridge.programs.segments import segments
+from bridge.programs.tables import is_table
 from bridge.programs.views import lay_out_constants, pass_unmarked
 
 # Below autograd these give their argument back.
@@ -100,14 +101,15 @@ def _resolve_aliases(captured: Captured) -> None:
 def _copy_written_constants(captured: Captured) -> set[int]:
     """Have forward write to copies of its constants. Returns the memory of these.
 
-    Raises Refusal if a constant is not the program's own: its next run would have to see what was written.
+    Raises Refusal if a constant is not the program's own, and its next run would have to see what was written.
     """
     tape = captured.tape
     constant = {storage_of(tape.tensors[number]): number for number in tape.constants}
     touched = {storage_of(tape.tensors[number]) for call in captured.forward for number in call.written}
     copied = {storage: number for storage, number in constant.items() if storage in touched}
     for number in tape.constants:
-        if storage_of(tape.tensors[number]) in copied and number not in tape.fresh:
+        memory = storage_of(tape.tensors[number])
+        if memory in copied and number not in tape.fresh and not is_table(captured, memory):
             shape = list(tape.tensors[number].shape)
             raise Refusal(
                 f"it writes to a tensor of shape {shape} that is neither a parameter nor a persistent buffer, which a "
