@@ -128,6 +128,26 @@ def jit_executor() -> Any:
     return importlib.import_module(type(_cell_graph_executor).__module__)._JitExecutor
 
 
+def have_jit_compile(kind: type) -> None:
+    """Have `mindspore.jit` compile objects of a class as it does functions. It gives others back, with a warning."""
+    api: Any = importlib.import_module(jit_executor().__module__)
+    own = api._jit_ast
+
+    @functools.wraps(own)
+    def jit_ast(*args: Any, **kwargs: Any) -> Any:
+        wrap = own(*args, **kwargs)
+        return lambda function: wrap(_as_function(function) if isinstance(function, kind) else function)  # type: ignore[arg-type]
+
+    api._jit_ast = jit_ast
+
+
+def _as_function(called: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return called(*args, **kwargs)
+
+    return call
+
+
 @functools.cache
 def before_graphs(follow: Callable[[], None]) -> None:
     """Have a function called before each run of a compiled graph."""

@@ -307,12 +307,14 @@ class Elsewhere(torch.nn.Module):
         self.chosen = {1, 2}
         around = torch.ones(4)
         self.closure = lambda x: x * around.to(x.device)
+        self.hidden[0].to(torch_device())
+        TEACHER.to(torch_device())
         self.around = around
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.closure(helped(self.linear(x))) * self.kind_factor * self.slotted.value * len(self.chosen)
         with torch.no_grad():
-            target = self.hidden[0].to(x.device)(x) + TEACHER.to(x.device)(x)
+            target = self.hidden[0](x) + TEACHER(x)
         return self.rise(y - target) * torch.from_numpy(self.array.copy()).to(x.device)
 
 

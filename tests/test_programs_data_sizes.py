@@ -208,10 +208,51 @@ def if_both(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return y.sum()
 
 
+def for_each_row(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """As many for each of the rows."""
+    marked = (x.abs() > 0).roll(int((x[0, 0] > 0).item()), 1)
+    return y[marked].view(len(x), -1).amax(1)
+
+
+def of_classes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Of those that are there: it would be an error if none were."""
+    classes = (x[:, 0] * 2).long().abs() % 3
+    losses = []
+    for i in range(3):
+        if (classes == i).any():
+            losses.append(y[classes == i].square().mean())
+    return sum(losses) / len(losses) + torch.stack(losses).amax()
+
+
+def until_close(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    for _ in range(3):
+        new = y.tanh()
+        if torch.allclose(new, y, atol=0.1) or new.allclose(x):
+            break
+        y = new
+    return y
+
+
+def segments(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """As a vocoder takes pieces that begin somewhere."""
+    begin = (x[:, 0].abs() * 2).long() % 3
+    pieces = torch.zeros(3, 2, 4, device=x.device)
+    for i in range(3):
+        pieces[i] = y[begin[i] : begin[i] + 2]
+    at = begin[0].clone()
+    first = y[at : at + 1]
+    at += 1
+    return pieces.sum(0) + first * y[at:].sum() + y[begin[1] + 3 - 1 : begin[1] + 4].sum()
+
+
 NOTHING = [*ARRAYS[:3], -np.abs(ARRAYS[0]), *(-array for array in ARRAYS[:3]), np.abs(ARRAYS[1])]
 
 
-@pytest.mark.parametrize("function", [if_any, if_many, in_each_part, if_enough, if_both], ids=name_of)
+@pytest.mark.parametrize(
+    "function",
+    [if_any, if_many, in_each_part, if_enough, if_both, for_each_row, of_classes, until_close, segments],
+    ids=name_of,
+)
 def test_branches_follow_sizes(function: Any) -> None:
     torch.manual_seed(0)
     compare(Scaled(function), NOTHING)

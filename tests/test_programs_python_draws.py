@@ -59,7 +59,8 @@ def chosen(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def of_many_kinds(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    y = y * random.uniform(-1, 1) + float(np.random.normal(loc=0.5, scale=np.float32(2)))
+    shift: Any = np.random.normal(loc=0.5, scale=np.float32(2))
+    y = y * random.uniform(-1, 1) + shift
     y = y + random.gauss(0, 1) + random.betavariate(alpha=2, beta=3)
     return y * np.random.randint(1, high=4) + np.random.uniform()
 
@@ -95,13 +96,14 @@ def state() -> tuple[Any, ...]:
     return torch.rand(()).item(), random.random(), np.random.rand()
 
 
+@pytest.mark.parametrize("differentiate", [ms.value_and_grad, bridge.value_and_grad])
 @pytest.mark.parametrize("function", FUNCTIONS, ids=name_of)
-def test_a_graph_draws_as_pytorchs_program(function: Any) -> None:
+def test_a_graph_draws_as_pytorchs_program(function: Any, differentiate: Any) -> None:
     torch.manual_seed(0)
     module = Scaled(function)
     own = copy.deepcopy(module).to(torch_device())
     net = bridge.cell(module)
-    step = ms.jit(bridge.value_and_grad(net, None, net.trainable_params()))
+    step = ms.jit(differentiate(net, None, net.trainable_params()))
     seed(0)
     found = [step(ms.Tensor(array)) for array in ARRAYS]
     end = state()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import mindspore as ms
 import numpy as np
@@ -578,3 +579,27 @@ def test_a_program_that_cannot_see_a_net_names_it() -> None:
     for make in (Own, lambda: tnn.Sequential(tnn.Linear(4, 3)), type("Line", (tnn.Linear,), {})):
         with pytest.raises(RuntimeError, match=r"made inside bridge\.fuse or bridge\.value_and_grad: make it before"):
             bridge.fuse(lambda x, make=make: make()(x))(batch()[0])
+
+
+def test_jit_compiles_what_it_gives() -> None:
+    runs = Mock()  # which nobody looks into
+
+    class Counted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            runs()
+            return self.linear(x)
+
+    net = bridge.cell(Counted())
+    differentiate = bridge.value_and_grad(net, None, net.trainable_params())
+    step = ms.jit(differentiate)
+    step(ms.Tensor(data(5, 4)))
+    captured = runs.call_count
+    found = [step(ms.Tensor(data(5, 4, seed=seed))) for seed in range(3)]
+    assert runs.call_count == captured
+    for seed, (value, gradients) in enumerate(found):
+        expected = differentiate(ms.Tensor(data(5, 4, seed=seed)))
+        assert same(value, expected[0]) and same(list(gradients), list(expected[1]))

@@ -18,6 +18,7 @@ from bridge.call.matmul import matmul
 from bridge.primitive.graph_calls import add_lines
 from bridge.programs import checkpoints, constant_arguments, data_floats, in_lists, leaves, numbers_in_lists
 from bridge.programs.added_gradients import gradients_of
+from bridge.programs.allclose import ALLCLOSE
 from bridge.programs.calls import Call, Refusal, in_line
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
 from bridge.programs.data_sizes import NOT_TOLD, Sizes
@@ -41,7 +42,7 @@ _MATMUL = [
 ]
 _REPLACEMENTS = [
     *constant_arguments.REPLACEMENTS, *in_lists.REPLACEMENTS, *numbers_in_lists.REPLACEMENTS, checkpoints.REPLACEMENT,
-    leaves.REPLACEMENT, *_MATMUL, FORMAT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, *PROD, _QUIET, *SEEDS,
+    leaves.REPLACEMENT, *ALLCLOSE, *_MATMUL, FORMAT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, *PROD, _QUIET, *SEEDS,
 ]  # fmt: skip
 
 

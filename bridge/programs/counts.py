@@ -15,7 +15,7 @@ import torch
 from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import DEFAULT, AsksForData, Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
-from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Line, Place, Sizes, is_answer
+from bridge.programs.data_sizes import ALL_ANSWERS, Line, Place, Sizes, is_answer
 from bridge.programs.drawn_before import given_back, with_draws
 from bridge.programs.fits import MOST, OTHERS, fitting
 from bridge.programs.listing import Listing, new_register
@@ -60,7 +60,8 @@ def count(
     needed: Collection[int],
     guessed: Collection[int],
     both_ways: set[Line] | None,
-    wanted: Sequence[int] | None = None,
+    wanted: Sequence[int] | None,
+    pairs: Iterable[tuple[int, int]],
 ) -> Count:
     """The program that gives sizes which follow from no size but the known; or, where further sizes have to fit, their
     numbers with a program without calls.
@@ -73,6 +74,7 @@ def count(
         both_ways: see Sizes.
         wanted: the numbers of the sizes that the program has to give, as it does for other known sizes. Those that are
             not met are 0. None for all that it can give.
+        pairs: what the other sizes are taken to be in two runs, one pair after the other.
 
     Raises:
         NoSize: see there.
@@ -90,7 +92,7 @@ def count(
     errors: list[Exception] = []
     counted: Count | None = None
     try:
-        for pair in STAND_INS_OF_SIZES:
+        for pair in pairs:
             try:
                 told = {**known, **guesses}
                 counted = _count(lambda *others: captured_with(sizes(*others)), pair, told, needed, wanted)
@@ -162,6 +164,12 @@ def _answers(captured_for: CapturedFor, size: int, known: Collection[int]) -> tu
     """The answers to take, so that as many sizes as possible are met: the numbers of those that are False. And for each
     a run where it is the other one."""
     false: frozenset[int] = frozenset()
+    try:
+        captured_for(size, false)
+    except Refusal:
+        raise
+    except Exception:  # all of them together, as where each class is absent
+        false = ALL_ANSWERS
     while True:
         places = captured_for(size, false).tape.data_sizes.places
         asked = [number for number in places if is_answer(number) and number not in known]

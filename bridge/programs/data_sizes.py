@@ -9,6 +9,7 @@ answer to a question (`if x.sum() > 0`), which is 0 or 1, where the graph would 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from traceback import FrameSummary
@@ -35,9 +36,22 @@ _EACH = 1000
 # A run that asks more is a loop.
 _MOST_ANSWERS = 32
 
+ALL_ANSWERS = frozenset(range(_EACH, (_MOST_ANSWERS + 1) * _EACH, _EACH))
+"""The numbers that answers may have."""
+
 # What unknown sizes are taken to be while MindSpore compiles, two at a time: what differs then is unknown in the
 # results. The larger ones are for networks that make images smaller, the small ones for integers that are positions.
 STAND_INS_OF_SIZES = (STAND_INS, (64, 96), (224, 256), (1, 2), (0, 1))
+
+
+_LARGE = 4096
+
+
+def stand_ins(shapes: Iterable[Sequence[int]]) -> list[tuple[int, int]]:
+    """The pairs to try beside tensors of these shapes: also multiples of their sizes, as `found.view(len(x), -1)` takes
+    them."""
+    multiple = math.lcm(*{size for shape in shapes for size in shape if size > 0})
+    return [*STAND_INS_OF_SIZES, *([(multiple, 2 * multiple)] if multiple <= _LARGE else [])]
 
 
 # A file, and a line of it.
@@ -120,12 +134,14 @@ class DataSizes:
 
     Attributes:
         places: what has them, by their numbers.
+        told: the integers among them, by their numbers.
         sized: for each register of which data decides sizes, their numbers.
         refused: why no further one is taken, but of a mask; empty if it is.
     """
 
     def __init__(self, sizes: Sizes, tensors: Sequence[torch.Tensor]) -> None:
         self.places: dict[int, Place] = {}
+        self.told: dict[int, int] = {}
         self.sized: dict[int, list[int]] = {}
         self.refused = ""
         self._of_masks: dict[int, int] = {}  # the numbers of sizes, by the masks' registers
@@ -191,7 +207,7 @@ class DataSizes:
         Raises: see results.
         """
         number = self._last + 1
-        found = self._size(number, None)
+        found = self.told[number] = self._size(number, None)
         self._add(number, Place(register, "value", calls, line))
         return found, self._told(number, self.places[number])
 

@@ -16,7 +16,7 @@ import torch
 from bridge.op import dtypes
 from bridge.programs.capture import Captured, Spec, capture
 from bridge.programs.counts import count
-from bridge.programs.data_sizes import Line, Sizes
+from bridge.programs.data_sizes import Line, Sizes, stand_ins
 from bridge.programs.fits import fitting
 from bridge.programs.kept_elsewhere import KeptElsewhere
 from bridge.programs.listing import Listing, is_once
@@ -195,7 +195,8 @@ def make_count(
         return run
 
     needed = range(len(inputs)) if known else shapes_of  # the same ones for all known sizes
-    found = count(captured_with, known, needed, guessed, lines, wanted)
+    pairs = stand_ins(spec.shape for spec in inputs)
+    found = count(captured_with, known, needed, guessed, lines, wanted, pairs)
     program = _write(found.listing, folder)
     program.groups = [[found.positions[i] for i in group] for group in program.groups]
     tree = [found.numbers, None if lines is None else sorted(map(list, lines))]

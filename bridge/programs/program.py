@@ -197,3 +197,6 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
 
     def _call_in_graph(self, *args, **kwargs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return self.graph.call(self.weights, args, kwargs)
+
+
+_mindspore.have_jit_compile(Program)

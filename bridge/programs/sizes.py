@@ -27,7 +27,7 @@ from bridge.primitive import graph_shapes
 from bridge.programs.calls import Refusal, in_lines
 from bridge.programs.capture import Spec
 from bridge.programs.counts import CARRIER
-from bridge.programs.data_sizes import STAND_INS_OF_SIZES, UnknownSize
+from bridge.programs.data_sizes import STAND_INS_OF_SIZES, UnknownSize, stand_ins
 from bridge.programs.plan import Plan, ProgramFile
 
 # The first two that are tried: `x[:n]` is all of x for a large n, and a part of it for a small one.
@@ -204,8 +204,15 @@ class _Family:
             fill = [answer if i in self._answers else size for i in self._unknown]
             return [filled(shape, one) for shape, one in zip(unknown, fill, strict=True)]
 
-        for first, second in (_FAR_APART, *STAND_INS_OF_SIZES):
+        for first, second in (_FAR_APART, *stand_ins(spec.shape for spec in self._specs)):
             yield [guess(first, 0), guess(second, 1)]
+        (usual, _), *_ = STAND_INS_OF_SIZES
+        for answer in (1, 0):  # all together may be an error, as if no class were there
+            for i, position in enumerate(self._unknown):
+                if position in self._answers:
+                    other = guess(usual, answer)
+                    other[i] = (1 - answer, *other[i][1:])
+                    yield [guess(usual, answer), other]
         # MindSpore also takes sizes for unknown that cannot change, as those that a weight's fit.
         before = [[shapes[i] for i in self._unknown] for shapes in known if len(shapes) == len(self._specs)]
         fitting = [shapes for shapes in before if all(map(_is_of, shapes, unknown))]

@@ -49,6 +49,7 @@ from bridge.programs.finiteness import answer_of_finite
 from bridge.programs.guards import EQUAL, Answer, Guards, checks, is_equal, is_integer, is_question
 from bridge.programs.held import TAKEN, Held
 from bridge.programs.kept_elsewhere import KeptElsewhere, is_own
+from bridge.programs.known_integers import known_integer
 from bridge.programs.memory import layout, storage_of
 from bridge.programs.packed import Packed
 from bridge.programs.replaced import Replacement
@@ -477,6 +478,10 @@ class Tape(TorchDispatchMode):
 
     def _data_size(self, register: int) -> int:
         """The integer in a tensor, which data decides."""
+        sizes = self.data_sizes
+        known = known_integer(register, self.calls, self.tensors, sizes.places, sizes.told)
+        if known is not None:
+            return known
         try:
             found, told = self.data_sizes.value(register, len(self.calls), self.line())
         except UnknownSize:

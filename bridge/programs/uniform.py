@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from bridge.programs.calls import DEFAULT, Call, Refusal, Register
+from bridge.programs.calls import DEFAULT, Call, Register
 from bridge.programs.capture import Captured, Spec
 from bridge.programs.listing import Listing, Output, constants, live, new_register
 from bridge.programs.passing import Source
@@ -36,9 +36,9 @@ def uniform(captured: Captured, pair: Pair, inputs: Sequence[Spec], device: str)
     backward, sources = (pair.backward[0], pair.sources[0]) if pair.backward else (Listing(tape, [], [], []), [])
     given = dict(zip(sources, backward.inputs, strict=True))
 
-    def empty(shape: Sequence[int], dtype: torch.dtype) -> int:
+    def empty(shape: Sequence[int], dtype: torch.dtype, on: Any = device) -> int:
         with tape.fake_mode:
-            return new_register(tape, torch.empty(shape, dtype=dtype, device=device))
+            return new_register(tape, torch.empty(shape, dtype=dtype, device=on))
 
     saved = forward.outputs[pair.results :]
     row, ends = _packed(forward, saved, empty)
@@ -48,11 +48,16 @@ def uniform(captured: Captured, pair: Pair, inputs: Sequence[Spec], device: str)
         register = given.get(Source("output", pair.results + i))
         if register is not None:
             part, own = empty([end - begin], torch.uint8), empty([end - begin], torch.uint8)
+            where = tape.tensors[output.registers[0]].device
             unpacking += [
                 Call(_ATEN.slice.Tensor, [Register(taken), 0, begin, end, 1], [part]),
                 Call(_ATEN.clone.default, [Register(part), DEFAULT], [own]),  # views begin where memory begins
-                Call(_ATEN.view.dtype, [Register(own), output.spec.dtype], [register]),
             ]
+            if where != tape.tensors[taken].device:
+                on_host = empty([end - begin], torch.uint8, where)
+                unpacking.append(_moved(own, where, on_host))
+                own = on_host
+            unpacking.append(Call(_ATEN.view.dtype, [Register(own), output.spec.dtype], [register]))
 
     results = forward.outputs[: pair.results]
     all_sources = [Source("input", i) for i in range(len(inputs))]
@@ -88,9 +93,12 @@ def uniform(captured: Captured, pair: Pair, inputs: Sequence[Spec], device: str)
     return Pair(forward, pair.results, [backward], [all_sources], gradients, pair.written)
 
 
-def _packed(
-    forward: Listing, saved: Sequence[Output], empty: Callable[[Sequence[int], torch.dtype], int]
-) -> tuple[int, list[tuple[int, int]]]:
+def _moved(register: int, device: torch.device, result: int) -> Call:
+    """The call that copies a tensor to another device, and waits."""
+    return Call(_ATEN._to_copy.default, [Register(register), *[DEFAULT] * 2, device, *[DEFAULT] * 3], [result])
+
+
+def _packed(forward: Listing, saved: Sequence[Output], empty: Callable[..., int]) -> tuple[int, list[tuple[int, int]]]:
     """Have forward lay memory out in a row of bytes. Gives its register, and where each part begins and ends.
 
     Args:
@@ -102,17 +110,20 @@ def _packed(
     ends: list[tuple[int, int]] = []
     begin = 0
 
-    def call(op: Any, arguments: list[Any], shape: list[int], dtype: torch.dtype = torch.uint8) -> Register:
-        result = empty(shape, dtype)
+    def call(op: Any, arguments: list[Any], shape: list[int], dtype: torch.dtype = torch.uint8, **on: Any) -> Register:
+        result = empty(shape, dtype, **on)
         forward.calls.append(Call(op, arguments, [result]))
         return Register(result)
 
     for output in saved:
         number, (count,), dtype = output.registers[0], output.spec.shape, output.spec.dtype
         size = count * dtype.itemsize
-        if tensors[number].device != tensors[forward.inputs[0]].device:
-            raise Refusal("what data decides has the gradient take a tensor on the host: PyNative mode takes it")
-        memory = call(_ATEN.as_strided.default, [Register(number), [count], [1], 0], [count], dtype)
+        where, device = tensors[number].device, tensors[forward.inputs[0]].device
+        memory = call(_ATEN.as_strided.default, [Register(number), [count], [1], 0], [count], dtype, on=where)
+        if where != device:
+            on_device = empty([count], dtype)
+            forward.calls.append(_moved(memory.number, device, on_device))
+            memory = Register(on_device)
         parts.append(call(_ATEN.view.dtype, [memory, torch.uint8], [size]))
         ends.append((begin, begin + size))
         begin += size

@@ -1,0 +1,70 @@
+"""Integers that follow from others which a run is told: `x[begin[i] : begin[i] + 3]` asks for two, which lie three
+apart whatever data says (data_sizes.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from bridge.programs.calls import DEFAULT, Call, Register, draws
+from bridge.programs.data_sizes import Place
+from bridge.programs.memory import storage_of
+
+_aten = torch.ops.aten
+_SIGNS = {_aten.add.Tensor: 1, _aten.add.Scalar: 1, _aten.sub.Tensor: -1, _aten.sub.Scalar: -1}
+
+
+def known_integer(
+    register: int,
+    calls: Sequence[Call],
+    tensors: Sequence[torch.Tensor],
+    places: Mapping[int, Place],
+    told: Mapping[int, int],
+) -> int | None:
+    """The integer in a tensor, if it is one that the run is told, or a constant more or less; else None.
+
+    Args:
+        register: the tensor's.
+        calls: those of the run until now.
+        tensors: those of the registers.
+        places, told: what has the sizes that the run is told, and these, by their numbers.
+    """
+    made = {number: call for call in calls for number in call.results if number is not None}
+    written = {storage_of(tensors[number]) for call in calls for number in call.written}
+
+    def are_same(one: Any, other: Any) -> bool:
+        if not isinstance(one, Register) or not isinstance(other, Register):
+            if isinstance(one, list) and isinstance(other, list):
+                return len(one) == len(other) and all(map(are_same, one, other))
+            return type(one) is type(other) and not isinstance(one, torch.Tensor) and bool(one == other)
+        if storage_of(tensors[one.number]) in written or storage_of(tensors[other.number]) in written:
+            return False
+        if one.number == other.number:
+            return True
+        first, second = made.get(one.number), made.get(other.number)
+        return (
+            first is not None
+            and second is not None
+            and first.op is second.op
+            and not draws(first)
+            and first.results.index(one.number) == second.results.index(other.number)
+            and are_same(first.arguments, second.arguments)
+        )
+
+    shift = 0
+    while True:
+        for number, place in places.items():
+            if place.dimension == "value" and number in told and are_same(Register(register), Register(place.register)):
+                return told[number] + shift
+        call = made.get(register)
+        sign = None if call is None else _SIGNS.get(call.op)
+        if call is None or sign is None or storage_of(tensors[register]) in written:
+            return None
+        operand, number, alpha = call.arguments
+        if not isinstance(operand, Register) or type(number) is not int or alpha not in (1, DEFAULT):
+            return None
+        if tensors[operand.number].dtype is not tensors[register].dtype:
+            return None
+        register, shift = operand.number, shift + sign * number
