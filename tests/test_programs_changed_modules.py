@@ -415,3 +415,49 @@ class Counts(torch.nn.Module):
 def test_what_a_function_keeps_for_its_next_call_is_refused(where: str) -> None:
     with pytest.raises(RuntimeError, match=rf"{where} changes in a call and is used by the next one"):
         jitted(bridge.cell(Counts(where)))(ms.Tensor(data(3, 4)))
+
+
+class Rotary(torch.nn.Module):
+    """Keeps its table in a buffer that is not persistent, with a length of its own, as rotary_embedding_torch does."""
+
+    def __init__(self, accumulates: bool, reads: bool) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.rates = torch.nn.Parameter(torch.rand(4), requires_grad=False)
+        self.table: torch.Tensor
+        self.register_buffer("table", torch.zeros(16, 4), persistent=False)
+        self.length = 0
+        self.accumulates, self.reads = accumulates, reads
+
+    def angles(self, steps: int) -> torch.Tensor:
+        if steps <= self.length:
+            return self.table[:steps].detach()
+        found = torch.arange(steps, device=self.rates.device)[:, None] * self.rates
+        before = self.table.sum() if self.reads else 0.0
+        if self.accumulates:
+            self.table[:steps] += found.detach()
+        else:
+            self.table[:steps] = found.detach()
+        self.length = steps
+        return found + before
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x)
+        return y * self.angles(len(x)).cos() + y.sin() * self.angles(len(x))
+
+
+def test_a_table_that_each_call_writes_again_is_no_state() -> None:
+    torch.manual_seed(0)
+    module = Rotary(accumulates=False, reads=False)
+    own = copy.deepcopy(module).to(torch_device())
+    call = jitted(bridge.cell(module))
+    for steps in (5, 3, 7, 7):
+        x = data(steps, 4)
+        np.testing.assert_array_equal(call(ms.Tensor(x)).asnumpy(), own(on_device(x)).detach().cpu().numpy())
+    assert module.length == 0 and not module.table.any()
+
+
+@pytest.mark.parametrize("how", [{"accumulates": True, "reads": False}, {"accumulates": False, "reads": True}])
+def test_a_table_that_is_another_one_after_a_call_is_state(how: dict[str, bool]) -> None:
+    with pytest.raises(RuntimeError, match="neither a parameter nor a persistent buffer"):
+        jitted(bridge.cell(Rotary(**how)))(ms.Tensor(data(3, 4)))

@@ -32,6 +32,15 @@ _FEW = 2_000
 _NEGATIVE = "a number that depends on data is negative here, and a graph takes it for a size: PyNative mode knows it"
 _REFUSAL = "a size depends on data, and follows from {}, which a graph does not know: PyNative mode does"
 
+_NESTED = (
+    "an answer that depends on data decides which further ones there are, and how many, which a graph does not follow: "
+    "PyNative mode does"
+)
+
+
+class Nested(Refusal):
+    """A size is met after one answer, and after another one a number of others comes before it."""
+
 
 class NoSize(Refusal):
     """Where the sizes are others than the data's, none of them is met: the function asks for something else before."""
@@ -150,6 +159,10 @@ def _count(
         found = of({number for number in found[0].numbers if _is_fixed(found[0].run, number, flipped)}.__contains__)
     if wanted is not None:
         given = found[0].numbers if _are_equal(found) else []
+        met = found[0].run.tape.data_sizes.places
+        for number in wanted:
+            if number in met and number not in given:
+                raise Nested(_NESTED + in_line(met[number].line))
         return _program(found[0].run, wanted, needed, given)
     if not found[0].numbers or not _are_equal(found):
         sizes = found[0].run.tape.data_sizes.places

@@ -26,7 +26,7 @@ from bridge.op.table import SHARED
 from bridge.primitive import graph_shapes
 from bridge.programs.calls import Refusal, in_lines
 from bridge.programs.capture import Spec
-from bridge.programs.counts import CARRIER
+from bridge.programs.counts import CARRIER, Nested
 from bridge.programs.data_sizes import STAND_INS_OF_SIZES, UnknownSize, stand_ins
 from bridge.programs.plan import Plan, ProgramFile
 
@@ -86,7 +86,7 @@ def for_all_sizes(
     """
     family = _Family(list(specs), plan_for, known, answers, is_uniform, counts, first)
     _families.append(family)
-    if not counts and len(answers) <= _MOST_FLIPPED:
+    if len(answers) <= _MOST_FLIPPED:
         family.try_other_answers()
     return family.plan
 
@@ -142,14 +142,14 @@ class _Family:
             errors.clear()  # this frame, which they hold, would keep them
 
     def try_other_answers(self) -> None:
-        """Raise UnknownSize where one answer that is another one leads to a size that nothing counts."""
+        """Raise UnknownSize or Nested where one answer that is another one leads to a size that nothing counts."""
         for shapes in [*self._plans]:
             for i, (position, shape) in enumerate(zip(self._unknown, shapes, strict=True)):
                 if position in self._answers:
                     other = (*shapes[:i], (1 - shape[0], *shape[1:]), *shapes[i + 1 :])
                     try:
                         self._at(other)
-                    except UnknownSize:
+                    except (UnknownSize, Nested):
                         raise
                     except Exception:
                         continue  # these answers may not come together
@@ -179,7 +179,9 @@ class _Family:
 
     def _is_for_all(self, error: Exception) -> bool:
         """Whether an error at some sizes says that the plan for all of them has to be another one."""
-        if self._counts or not self._carriers:
+        if self._counts:
+            return isinstance(error, Nested)
+        if not self._carriers:
             return False
         return isinstance(error, UnknownSize) or (isinstance(error, OtherForm) and not self._is_uniform)
 
