@@ -17,6 +17,7 @@ from bridge.programs.parameter_lists import no_parameters, refuse_no_parameter
 from bridge.programs.program import Program
 from bridge.programs.refusals import refuse_hooks_of_sums
 from bridge.programs.replaced import replaced
+from bridge.programs.sizes import is_inferring
 from bridge.programs.state import State
 
 
@@ -62,7 +63,8 @@ class _Differentiated:
         for position in self.positions:
             given[position] = _leaf(args, position, is_inside)
         refuse_hooks_of_sums((self._names[place], self._tensors[place]) for place in self._places)
-        self._refuse_mindspores_hooks()
+        if not is_inferring():
+            self._refuse_mindspores_hooks()
         with torch.enable_grad(), replaced([checkpoints.REPLACEMENT]):
             value = self.function(*given, **kwargs)
         found = tree.results(value, lambda leaf: leaf)

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import itertools
 import json
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -256,6 +257,19 @@ class _Family:
 _families: list[_Family] = []
 
 
+class _Inferring(threading.local):
+    is_any = False
+
+
+_inferring = _Inferring()
+
+
+def is_inferring() -> bool:
+    """Whether this thread captures for a graph that is compiled, and runs perhaps. On a GPU the thread may be the one
+    of MindSpore's that launches, and MindSpore's Parameters wait for that when they are asked."""
+    return _inferring.is_any
+
+
 def _with_others(own: Sequence[Shape], unknown: Sequence[Shape]) -> Iterator[Sequence[Sequence[Shape]]]:
     """These shapes beside some with other sizes where they are unknown: as many others as possible first. Equal sizes
     stay equal."""
@@ -350,7 +364,11 @@ def _infer(text: str, inputs: tuple[InferredSpec, ...]) -> tuple[InferredSpec, .
     if any(size < 0 for shape in shapes for size in shape):
         program = _of_kind(family.plan, kind)
     else:
-        program = family.program(kind, shapes)
+        _inferring.is_any = True
+        try:
+            program = family.program(kind, shapes)
+        finally:
+            _inferring.is_any = False
         key = ";".join(",".join(map(str, shape)) for shape in shapes)
         add = devices.load(SHARED["CPU"]).ms_ext_add_program
         add.argtypes, add.restype = [ctypes.c_char_p] * 3, None
