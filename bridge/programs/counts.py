@@ -15,7 +15,7 @@ import torch
 from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import DEFAULT, AsksForData, Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
-from bridge.programs.data_sizes import ALL_ANSWERS, Line, Place, Sizes, is_answer
+from bridge.programs.data_sizes import ALL_ANSWERS, STAND_INS_OF_SIZES, Line, Place, Sizes, is_answer
 from bridge.programs.drawn_before import given_back, with_draws
 from bridge.programs.fits import MOST, OTHERS, fitting
 from bridge.programs.listing import Listing, new_register
@@ -102,6 +102,8 @@ def count(
     counted: Count | None = None
     try:
         for pair in pairs:
+            if pair not in STAND_INS_OF_SIZES and any(isinstance(error, Refusal) for error in errors):
+                break  # multiples of a size would hide what others have shown
             try:
                 told = {**known, **guesses}
                 counted = _count(lambda *others: captured_with(sizes(*others)), pair, told, needed, wanted)

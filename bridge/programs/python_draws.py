@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bridge.op import devices
 from bridge.programs.calls import AsksForData, Refusal
 from bridge.programs.data_floats import DataFloat, DataFloats
 from bridge.programs.replaced import Replacement
@@ -38,6 +39,10 @@ _NAMES = {id(function): name for name, function in _FUNCTIONS.items()}
 # Without arguments these give a number of [0, 1).
 _BELOW_ONE = {"random.random", *(f"numpy.random.{name}" for name in ("rand", "random", "random_sample"))}
 _REFUSED = "{} draws {} in Python, which a graph does not repeat: PyNative mode does"
+_LATER = (
+    "{} draws in Python, and MindSpore runs a graph on a GPU later than Python goes on, which may draw before it: "
+    "PyNative mode draws in order"
+)
 
 
 def _draw(call: str, dtype: torch.dtype) -> torch.Tensor:
@@ -92,6 +97,8 @@ def replacements(floats: DataFloats) -> list[Replacement]:
 
 def _stand_in(name: str, floats: DataFloats) -> Callable[..., Any]:
     def draw(*args: Any, **kwargs: Any) -> Any:
+        if devices.target() == "GPU":
+            raise Refusal(_LATER.format(name))
         if name == "random.choice":
             (sequence,) = (*args, *kwargs.values())
             return sequence[random.randrange(len(sequence))]
