@@ -116,6 +116,30 @@ def written_in_place(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> torch
     return y
 
 
+def put_elsewhere(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+    y, z = y * 1, y * 2
+    part = y[i[0, 0]]
+    part.mul_(2)
+    z[i[0, 0]] = part
+    return y + z
+
+
+def used_before_it_is_put(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+    y, at = y * 1, i[0, 0]
+    part = y[at]
+    part.mul_(2)
+    total = y.sum()
+    y[at] = part
+    return y + total
+
+
+def kept_beside_a_write(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+    y = y * 1
+    before = y[i[0, 0]]
+    y[i[0, 1].remainder(3)] = 0.0
+    return y + before
+
+
 def too_large(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
     return y[i[0, 0] * 0 + 7]
 
@@ -126,6 +150,9 @@ def with_too_many(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> torch.Te
 
 REFUSED = [
     (written_in_place, ["it writes to a part of a tensor whose place depends on data", "y[i[0, 0]].mul_(2)"]),
+    (put_elsewhere, ["it writes to a part of a tensor whose place depends on data"]),
+    (used_before_it_is_put, ["it writes to a part of a tensor whose place depends on data", "total = y.sum()"]),
+    (kept_beside_a_write, ["it writes to a part of a tensor whose place depends on data", "return y + before"]),
     (too_large, ["index 7 is out of bounds for dimension 0 with size 3", "return y[i[0, 0] * 0 + 7]"]),
     (with_too_many, ["too many indices for tensor of dimension 2", "return y[0, i[0, 0], 1]"]),
 ]

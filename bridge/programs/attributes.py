@@ -318,7 +318,7 @@ class Settings:
 
 def data_of(tensor: torch.Tensor) -> tuple[int, int]:
     """What changes where PyTorch writes to a tensor, or gives it other data."""
-    return tensor._version, tensor.data_ptr()
+    return tensor._version, tensor.data_ptr() if tensor.layout is torch.strided else 0
 
 
 def _has_slots(value: Any) -> bool:

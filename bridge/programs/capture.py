@@ -167,7 +167,7 @@ def _captured(
             assigned = tape.assigned.changed()
             tape.calls += tape.assigned.write_back()
             tape.held.refuse_changes()
-            tape.selected.refuse_writes(tape.calls, tape.tensors)
+            tape.selected.refuse_writes()
             forward = len(tape.calls)
             tape.data_sizes.refused = "its gradient asks for a shape that depends on data, which a graph does not know"
             cotangents, gradients, no_gradient = _differentiate(tape, results, leaves)

@@ -74,7 +74,7 @@ class _Wanted:
         numbers: those of the sizes that the last inputs carry (data_sizes.py).
         guessed: those of the sizes that have to fit (fits.py).
         both_ways: the lines of which the answers to questions are known to be such sizes; None if none is.
-        is_uniform: whether the programs have one form for all sizes (uniform.py), as they have for all answers.
+        is_uniform: whether the programs have one form for all sizes (uniform.py); see has_one_form.
         is_count: whether the program gives further such sizes.
         counted: the numbers of these; None if it is to find them.
     """
@@ -90,6 +90,11 @@ class _Wanted:
     is_uniform: bool = False
     is_count: bool = False
     counted: tuple[int, ...] | None = None
+
+    @property
+    def has_one_form(self) -> bool:
+        """Whether the programs have one form for all sizes and answers."""
+        return self.is_uniform or bool(self.answers)
 
     @property
     def first_size(self) -> int:
@@ -299,8 +304,8 @@ class GraphProgram:
                 counted = tuple(found.tree[0])
             return found
 
-        is_uniform = wanted.is_uniform or bool(wanted.answers)
-        return for_all_sizes(wanted.specs, plan_for, self._shapes, wanted.answers, is_uniform, wanted.is_count, first)
+        form = wanted.has_one_form
+        return for_all_sizes(wanted.specs, plan_for, self._shapes, wanted.answers, form, wanted.is_count, first)
 
     def _plan(self, wanted: _Wanted) -> plan.Plan:
         """The plan for inputs like these: the one kept, or a new one."""
@@ -421,10 +426,9 @@ class GraphProgram:
                 sizes = wanted.sizes, wanted.guessed, wanted.both_ways
                 if wanted.is_count:
                     return plan.make_count(*inputs, *sizes, wanted.counted)
-                is_uniform = wanted.is_uniform or bool(wanted.answers)
-                found, origin = plan.make(*inputs, *sizes, is_uniform)
+                found, origin = plan.make(*inputs, *sizes, wanted.has_one_form)
                 modes = before.take_modes()  # it sets them itself, as `self.backbone.eval()` does
-                if modes and plan.make(*inputs, *sizes, is_uniform)[0] != found:
+                if modes and plan.make(*inputs, *sizes, wanted.has_one_form)[0] != found:
                     raise Refusal(replaces_registered(modes[0]))
             if others := before.take_back_registered():
                 raise Refusal(replaces_registered(others[0]))

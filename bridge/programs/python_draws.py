@@ -45,9 +45,13 @@ _LATER = (
 )
 
 
-def _draw(call: str, dtype: torch.dtype) -> torch.Tensor:
+def _drawn(call: str) -> Any:
     name, args, kwargs = json.loads(call)
-    return torch.tensor(_FUNCTIONS[name](*args, **kwargs), dtype=dtype)
+    return _FUNCTIONS[name](*args, **kwargs)
+
+
+def _draw(call: str, dtype: torch.dtype) -> torch.Tensor:
+    return torch.tensor(_drawn(call), dtype=dtype)
 
 
 def _state() -> torch.Tensor:
@@ -104,7 +108,7 @@ def _stand_in(name: str, floats: DataFloats) -> Callable[..., Any]:
             return sequence[random.randrange(len(sequence))]
         call = json.dumps([name, _plain(name, args), _plain(name, kwargs)])
         with _drawing_nothing():
-            found = _FUNCTIONS[name](*args, **kwargs)
+            found = _drawn(call)
         if isinstance(found, (int, np.integer)):
             return int(DRAW(call, torch.int64).item())
         if isinstance(found, (float, np.floating)):

@@ -2,14 +2,14 @@
 
 PyTorch asks a tensor without dimensions for its integer there, and takes the part as a view. While a function is
 captured, the part is a copy that one call makes (ms_ext/programs/select_at.cpp): where it lies depends on data. So what
-is written to it has to be put back, as `x[i] += y` does.
+is written to it has to be put back at once, as `x[i] += y` does, and what is written to the tensor ends its use.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -37,17 +37,31 @@ class _ItemMethod(Replacement):
         self.put(None)
 
 
+class _Part(NamedTuple):
+    """A copy, and what it is of: the memory, the index that was given, and how many calls had been made."""
+
+    copy: torch.Tensor
+    source: int
+    index: Any
+    calls: int
+
+
 class Selected:
     """Those of one run.
 
     Args:
         is_known: whether a tensor has data that is the same in each call.
+        calls: those of the run until now.
+        tensors: those of the registers.
     """
 
-    def __init__(self, is_known: Callable[[torch.Tensor], bool]) -> None:
+    def __init__(
+        self, is_known: Callable[[torch.Tensor], bool], calls: Sequence[Call], tensors: Sequence[torch.Tensor]
+    ) -> None:
         self._is_known = is_known
-        self._parts: dict[int, torch.Tensor] = {}  # the copies, by their memory
-        self._put_back: set[int] = set()
+        self._calls, self._tensors = calls, tensors
+        self._parts: dict[int, _Part] = {}  # by the memory of the copies
+        self._put_back: dict[int, int] = {}  # how many calls had been made then
         _register_shapes()
 
     def replacements(self) -> list[Replacement]:
@@ -59,7 +73,7 @@ class Selected:
                 return _GET(tensor, index)
             dims, indices, others = found
             part = _Selected.apply(tensor, dims, *indices)
-            self._parts[storage_of(part)] = part
+            self._parts[storage_of(part)] = _Part(part, storage_of(tensor), index, len(self._calls))
             return _GET(part, others) if others else part
 
         def put(tensor: torch.Tensor, index: Any, value: Any) -> None:
@@ -71,21 +85,41 @@ class Selected:
                 return _SET(tensor, index, value)
             if not isinstance(value, torch.Tensor):
                 value = torch.as_tensor(value, dtype=tensor.dtype, device=tensor.device)
-            self._put_back.add(storage_of(value))
+            own = self._parts.get(storage_of(value))
+            is_put_back = own is not None and own.source == storage_of(tensor) and own.index is index
             items = index if isinstance(index, tuple) else (index,)
             chosen = {id(one) for one in indices}
             place = _GET(tensor, tuple(slice(None) if id(item) in chosen else item for item in items))
             _Put.apply(place, value, dims, *indices)
+            if is_put_back:
+                self._put_back[storage_of(value)] = len(self._calls)
 
         return [_ItemMethod(torch.Tensor, "__getitem__", get), _ItemMethod(torch.Tensor, "__setitem__", put)]
 
-    def refuse_writes(self, calls: Sequence[Call], tensors: Sequence[torch.Tensor]) -> None:
-        """Refuse what is written to a part, and nowhere else."""
-        for call in calls:
-            for number in call.written:
-                memory = storage_of(tensors[number])
-                if memory in self._parts and memory not in self._put_back:
+    def refuse_writes(self) -> None:
+        """Refuse what is written to a part and not put back before the tensor is used again, and parts that are used
+        after something else is written to the tensor: PyTorch's are one memory."""
+        all_changed = {storage_of(self._tensors[number]) for call in self._calls for number in call.written}
+        for memory, part in self._parts.items():
+            if all_changed.isdisjoint((memory, part.source)):
+                continue
+            end = self._put_back.get(memory, 0)
+            written = replaced = False
+            for i, call in enumerate(self._calls[part.calls :], part.calls):
+                given = {storage_of(self._tensors[number]) for number in call.results if number is not None}
+                changed = {storage_of(self._tensors[number]) for number in call.written}
+                taken = {storage_of(self._tensors[number]) for number in call.operands} - (given - changed)  # no views
+                is_putting = i < end and memory in taken and part.source in changed
+                if (written and part.source in taken and not is_putting) or (replaced and memory in taken):
                     raise Refusal(_REFUSED + in_line(call.where))
+                if is_putting:
+                    written = False
+                elif part.source in changed:
+                    replaced = True
+                if memory in changed:
+                    written = True
+            if written:
+                raise Refusal(_REFUSED + in_line(self._calls[-1].where))
 
     def _places(self, tensor: torch.Tensor, index: Any) -> tuple[list[int], list[torch.Tensor], tuple[Any, ...]] | None:
         """The dimensions in which data that is not known says where, the integers, and the rest of the index; None if

@@ -118,7 +118,7 @@ class Tape(TorchDispatchMode):
         self.draws = Draws(self._like, self.tensors)
         self.momentum = RunTimeMomentum(self.register)
         self.packed = Packed()
-        self.selected = Selected(lambda index: self.data_of(index) is not None)
+        self.selected = Selected(lambda index: self.data_of(index) is not None, self.calls, self.tensors)
         self.floats = DataFloats(self.register, self._bounds)
         self.asked = 0
         """How often the function has called PyTorch."""
