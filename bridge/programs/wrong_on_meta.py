@@ -22,6 +22,8 @@ _SIZES = {
 _STATISTICS = {
     "aten::native_layer_norm", "aten::native_group_norm", "aten::native_batch_norm", "aten::_native_batch_norm_legit",
 }  # fmt: skip
+# The results of these are contiguous, whatever the inputs' strides are: PyTorch decides that before the kernel runs.
+_CONTIGUOUS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
 # Of calls that may ask for data, as index.Tensor does of a mask.
 _ASK_FOR_DATA = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 # Their meta kernels let dtypes pass that the kernels refuse.
@@ -51,7 +53,7 @@ def is_wrong_on_meta(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
     name = func._schema.name
     if name in _STATISTICS and len({value.dtype for value in args if isinstance(value, torch.Tensor)}) > 1:
         return True
-    if name not in _SIZES and not _is_free_in_strides(func, args):
+    if name in _CONTIGUOUS or (name not in _SIZES and not _is_free_in_strides(func, args)):
         return False
     if not _ASK_FOR_DATA.isdisjoint(func.tags):
         func(*args, **kwargs)
