@@ -654,30 +654,45 @@ class BeginsByAssigning(BeginsByData):
         self.initialized.data = torch.tensor(True, device=self.scale.device)
 
 
+def compiled(net: Any) -> Any:
+    @ms.jit
+    def call(x):
+        return net(x)
+
+    return call
+
+
 @pytest.mark.usefixtures("own_programs")
-@pytest.mark.parametrize("module", [BeginsByData, BeginsByAssigning])
-def test_a_question_is_answered_as_a_buffer_says(module: Any) -> None:
-    net = bridge.cell(module())
+def test_a_first_call_begins_by_data() -> None:
+    net, reference = bridge.cell(BeginsByData()), BeginsByData()
+    reference.to(next(net.module.parameters()).device)
+    for _ in range(2):  # the second takes it from the store
+        call = compiled(net)
+        for begins in (True, False, False):
+            if begins:
+                net.parameters_dict()["initialized"].set_data(ms.Tensor(False))
+                reference.initialized.fill_(False)
+            for array in ARRAYS[:2]:
+                expected = reference(torch.from_numpy(array).to(reference.scale.device))
+                np.testing.assert_array_equal(call(ms.Tensor(array)).asnumpy(), expected.detach().cpu().numpy())
+                assert net.parameters_dict()["initialized"].asnumpy()
+
+
+@pytest.mark.usefixtures("own_programs")
+def test_a_question_is_answered_as_a_buffer_says() -> None:
+    net = bridge.cell(BeginsByAssigning())
     x = ms.Tensor(ARRAYS[0])
-
-    def compiled() -> Any:
-        @ms.jit
-        def call(x):
-            return net(x)
-
-        return call
-
     with pytest.raises(RuntimeError, match=r"that the same call changes(.|\n)*if not self.initialized:"):
-        compiled()(x)
+        compiled(net)(x)
     expected = net(x).asnumpy()
     for _ in range(2):  # the second takes it from the store
-        call = compiled()
+        call = compiled(net)
         np.testing.assert_array_equal(call(x).asnumpy(), expected)
     net.parameters_dict()["initialized"].set_data(ms.Tensor(False))
     with pytest.raises(RuntimeError, match=r"was taken to be True when the graph was compiled, and is False now"):
         call(x).asnumpy()
     with pytest.raises(RuntimeError, match="that the same call changes"):  # the one in the store is for another buffer
-        compiled()(x)
+        compiled(net)(x)
 
 
 def test_with_an_unknown_size() -> None:

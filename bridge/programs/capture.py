@@ -112,7 +112,7 @@ def capture(
         except Changes:
             if not guards.takes_held:
                 raise
-            guards = Guards(sizes.both_ways, takes_held=False)
+            guards = Guards(sizes.both_ways, takes_held=False, of_changed=sizes.of_changed)
             copied.clear()
         except Refusal:
             raise

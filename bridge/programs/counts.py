@@ -15,7 +15,7 @@ import torch
 from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import DEFAULT, AsksForData, Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
-from bridge.programs.data_sizes import ALL_ANSWERS, STAND_INS_OF_SIZES, Line, Place, Sizes, is_answer
+from bridge.programs.data_sizes import ALL_ANSWERS, STAND_INS_OF_SIZES, Place, Sizes, is_answer
 from bridge.programs.drawn_before import given_back, with_draws
 from bridge.programs.fits import MOST, OTHERS, fitting
 from bridge.programs.listing import Listing, new_register
@@ -65,10 +65,9 @@ class Count:
 
 def count(
     captured_with: Callable[[Sizes], Captured],
-    known: dict[int, int],
+    told: Sizes,
     needed: Collection[int],
     guessed: Collection[int],
-    both_ways: set[Line] | None,
     wanted: Sequence[int] | None,
     pairs: Iterable[tuple[int, int]],
 ) -> Count:
@@ -77,10 +76,9 @@ def count(
 
     Args:
         captured_with: captures the function.
-        known: sizes that the program is told, by their numbers.
+        told: the sizes that the program is told.
         needed: the positions of inputs that it takes in any case.
         guessed: the numbers of those sizes of which it is known that they have to fit.
-        both_ways: see Sizes.
         wanted: the numbers of the sizes that the program has to give, as it does for other known sizes. Those that are
             not met are 0. None for all that it can give.
         pairs: what the other sizes are taken to be in two runs, one pair after the other.
@@ -92,8 +90,8 @@ def count(
     """
 
     def sizes(others: int, false: frozenset[int] = frozenset()) -> Sizes:
-        told = {**known, **dict.fromkeys(guessed, others), **guesses}
-        return Sizes(told, others, both_ways, false, frozenset(guesses))
+        known = {**told.known, **dict.fromkeys(guessed, others), **guesses}
+        return replace(told, known=known, others=others, false=false, guessed=frozenset(guesses))
 
     guesses: dict[int, int] = {}
     if guessed:
@@ -105,8 +103,8 @@ def count(
             if pair not in STAND_INS_OF_SIZES and any(isinstance(error, Refusal) for error in errors):
                 break  # multiples of a size would hide what others have shown
             try:
-                told = {**known, **guesses}
-                counted = _count(lambda *others: captured_with(sizes(*others)), pair, told, needed, wanted)
+                known = {**told.known, **guesses}
+                counted = _count(lambda *others: captured_with(sizes(*others)), pair, known, needed, wanted)
                 break
             except AsksForData:
                 raise

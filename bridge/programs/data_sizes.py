@@ -78,6 +78,7 @@ class Sizes:
         both_ways: the lines of the program where an answer is a size, which the runs find; None if none is.
         false: the numbers of those answers among the others that are taken to be False.
         guessed: the numbers of those among the known that are taken to be what fits (fits.py).
+        of_changed: whether answers of buffers that the run changes are sizes, too.
         tapes: takes those of the runs with them (tape.py), if somebody asks for them.
     """
 
@@ -86,6 +87,7 @@ class Sizes:
     both_ways: set[Line] | None = None
     false: frozenset[int] = frozenset()
     guessed: frozenset[int] = frozenset()
+    of_changed: bool = False
     tapes: list[Any] | None = None
 
 

@@ -28,8 +28,9 @@ from bridge.programs.attributes import Attributes
 from bridge.programs.calls import AsksForData, Refusal
 from bridge.programs.capture import Spec
 from bridge.programs.counts import CARRIER, NoSize
-from bridge.programs.data_sizes import Line, UnknownSize, is_answer
+from bridge.programs.data_sizes import Line, Sizes, UnknownSize, is_answer
 from bridge.programs.graph_arguments import Arguments, spec_of
+from bridge.programs.held import Changes
 from bridge.programs.kernel import count_kernel, forward_kernel, program_call, program_result
 from bridge.programs.refusals import (
     PythonDraws,
@@ -74,6 +75,7 @@ class _Wanted:
         numbers: those of the sizes that the last inputs carry (data_sizes.py).
         guessed: those of the sizes that have to fit (fits.py).
         both_ways: the lines of which the answers to questions are known to be such sizes; None if none is.
+        of_changed: see Sizes.
         is_uniform: whether the programs have one form for all sizes (uniform.py); see has_one_form.
         is_count: whether the program gives further such sizes.
         counted: the numbers of these; None if it is to find them.
@@ -87,6 +89,7 @@ class _Wanted:
     numbers: list[int]
     guessed: list[int]
     both_ways: list[Line] | None
+    of_changed: bool = False
     is_uniform: bool = False
     is_count: bool = False
     counted: tuple[int, ...] | None = None
@@ -102,10 +105,12 @@ class _Wanted:
         return len(self.specs) - len(self.numbers)
 
     @property
-    def sizes(self) -> dict[int, int]:
-        """The sizes that data decides, by their numbers."""
+    def sizes(self) -> Sizes:
+        """The sizes that data decides."""
         specs = self.specs[self.first_size :]
-        return {number: spec.shape[0] for number, spec in zip(self.numbers, specs, strict=True)}
+        known = {number: spec.shape[0] for number, spec in zip(self.numbers, specs, strict=True)}
+        lines = None if self.both_ways is None else {*self.both_ways}
+        return Sizes(known, both_ways=lines, of_changed=self.of_changed)
 
     @property
     def answers(self) -> list[int]:
@@ -113,14 +118,14 @@ class _Wanted:
         return [self.first_size + i for i, number in enumerate(self.numbers) if is_answer(number)]
 
 
-def _with_reason(asked: AsksForData, error: Exception) -> AsksForData:
+def _with_reason(asked: Refusal, error: Exception) -> Refusal:
     """The refusal, with what is in the way of a graph for all values."""
     why = str(error).partition("\n")[0]
     if why in str(asked):
         return asked
     why = why if isinstance(error, Refusal) else f"{type(error).__name__}: {why}"
     head, _, lines = str(asked).partition("\n\n")
-    return AsksForData(f"{head}. A graph for each value is refused, too: {why}\n\n{lines}")
+    return type(asked)(f"{head}. A graph for each value is refused, too: {why}\n\n{lines}")
 
 
 def _read(tensor: Any) -> Any:
@@ -216,12 +221,13 @@ class GraphProgram:
     def _found_with_answers(self, wanted: _Wanted, tensors: list[Any], device: Device) -> tuple[plan.Plan, list[Any]]:
         """See _found_with_sizes. Where the program asks for data, the answers count as sizes."""
         with_answers = replace(wanted, both_ways=[])
-        asked: AsksForData | None = None
+        asked: Refusal | None = None
         if not store.has(self._key(replace(with_answers, is_count=True))):
             try:
                 return self._found_with_sizes(wanted, tensors, device)
-            except AsksForData as error:
+            except (AsksForData, Changes) as error:
                 asked = error
+        with_answers = replace(with_answers, of_changed=not isinstance(asked, AsksForData))
         try:
             return self._found_with_sizes(with_answers, tensors, device)
         except Exception as error:
@@ -423,12 +429,12 @@ class GraphProgram:
         try:
             with no_python_draws(but_checks):
                 inputs = run, self.state.tensors, specs, device, store.place(), wanted.unknown
-                sizes = wanted.sizes, wanted.guessed, wanted.both_ways
                 if wanted.is_count:
-                    return plan.make_count(*inputs, *sizes, wanted.counted)
-                found, origin = plan.make(*inputs, *sizes, wanted.has_one_form)
+                    return plan.make_count(*inputs, wanted.sizes, wanted.guessed, wanted.counted)
+                sizes = wanted.sizes, wanted.guessed, wanted.has_one_form
+                found, origin = plan.make(*inputs, *sizes)
                 modes = before.take_modes()  # it sets them itself, as `self.backbone.eval()` does
-                if modes and plan.make(*inputs, *sizes, wanted.has_one_form)[0] != found:
+                if modes and plan.make(*inputs, *sizes)[0] != found:
                     raise Refusal(replaces_registered(modes[0]))
             if others := before.take_back_registered():
                 raise Refusal(replaces_registered(others[0]))

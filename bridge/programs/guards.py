@@ -86,13 +86,16 @@ class Guards:
         both_ways: the lines of the program of which questions are not refused that lead to the end both ways: data says
             which. None if none is.
         takes_held: whether what buffers hold is the answer, where they give one (held.py), and nothing else is tried.
+        of_changed: whether, where they are not, data says which in these lines, also if buffers give an answer.
 
     Raises:
         Refusal: it takes too many runs.
     """
 
-    def __init__(self, both_ways: set[tuple[str, int]] | None = None, takes_held: bool = True) -> None:
-        self.takes_held = takes_held
+    def __init__(
+        self, both_ways: set[tuple[str, int]] | None = None, takes_held: bool = True, of_changed: bool = False
+    ) -> None:
+        self.takes_held, self.of_changed = takes_held, of_changed
         self._both_ways = both_ways
         self._runs = 0
         self._errors: dict[int, list[Answer]] = {}  # answers whose other value led to an error, by their callers

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from bridge.op import dtypes
 from bridge.programs.capture import Captured, Spec, capture
 from bridge.programs.counts import count
-from bridge.programs.data_sizes import Line, Sizes, stand_ins
+from bridge.programs.data_sizes import Sizes, stand_ins
 from bridge.programs.fits import fitting
 from bridge.programs.kept_elsewhere import KeptElsewhere
 from bridge.programs.listing import Listing, is_once
@@ -122,31 +122,26 @@ def make(
     device: str,
     folder: pathlib.Path,
     shapes_of: Sequence[int],
-    known: Mapping[int, int],
+    sizes: Sizes,
     guessed: Collection[int],
-    both_ways: Sequence[Line] | None,
     is_uniform: bool,
 ) -> tuple[Plan, Origin]:
     """Capture a function (see `capture`) and write its programs into a folder. The caller fills in the tree.
 
     Args:
         shapes_of: the positions of inputs that backward takes in any case.
-        known: sizes that data decides, by their numbers.
+        sizes: those that data decides.
         guessed: the numbers of further ones, which have to fit (fits.py).
-        both_ways: see Sizes.
         is_uniform: whether the programs have the form that they have for all sizes (uniform.py).
     """
-    lines = None if both_ways is None else {*both_ways}
 
     def captured_with(sizes: Sizes) -> Captured:
         return capture(function, state, inputs, device, sizes)
 
-    if guessed:
-        captured, _ = fitting(
-            captured_with, lambda size: Sizes({**known, **dict.fromkeys(guessed, size)}, None, lines), guessed
-        )
-    else:
-        captured = captured_with(Sizes(known, None, lines))
+    def with_guesses(size: int) -> Sizes:
+        return replace(sizes, known={**sizes.known, **dict.fromkeys(guessed, size)})
+
+    captured = fitting(captured_with, with_guesses, guessed)[0] if guessed else captured_with(sizes)
     origin = _origin(captured)
     pair = split(captured, shapes_of)
     if is_uniform:
@@ -171,9 +166,8 @@ def make_count(
     device: str,
     folder: pathlib.Path,
     shapes_of: Sequence[int],
-    known: dict[int, int],
+    sizes: Sizes,
     guessed: Collection[int],
-    both_ways: Sequence[Line] | None,
     wanted: Sequence[int] | None,
 ) -> tuple[Plan, Origin]:
     """The plan of the program that gives sizes that data decides (counts.py). Its tree has the numbers of the sizes,
@@ -181,25 +175,23 @@ def make_count(
 
     Args:
         shapes_of: the positions of inputs that it takes in any case.
-        known: the sizes that it is told, by their numbers.
+        sizes: those that it is told.
         guessed: the numbers of those of which it is known that they have to fit.
-        both_ways: see Sizes.
         wanted: see count.
     """
     origins: dict[int, Origin] = {}
-    lines = None if both_ways is None else {*both_ways}
 
     def captured_with(sizes: Sizes) -> Captured:
         run = capture(function, state, inputs, device, sizes)
         origins[id(run)] = _origin(run)
         return run
 
-    needed = range(len(inputs)) if known else shapes_of  # the same ones for all known sizes
+    needed = range(len(inputs)) if sizes.known else shapes_of  # the same ones for all known sizes
     pairs = stand_ins(spec.shape for spec in inputs)
-    found = count(captured_with, known, needed, guessed, lines, wanted, pairs)
+    found = count(captured_with, sizes, needed, guessed, wanted, pairs)
     program = _write(found.listing, folder)
     program.groups = [[found.positions[i] for i in group] for group in program.groups]
-    tree = [found.numbers, None if lines is None else sorted(map(list, lines))]
+    tree = [found.numbers, None if sizes.both_ways is None else sorted(map(list, sizes.both_ways))]
     plan = Plan(program, len(found.listing.outputs), tree, [], [], [None] * len(found.run.inputs), [], "")
     # What the function keeps is that of the last run.
     runs = list(origins.values())

@@ -442,7 +442,8 @@ class Tape(TorchDispatchMode):
             if (drawn := answer_of_all(asked, self.calls, self.tensors)) is not None:
                 return drawn
             answer = self.guards.answer(lambda: self._of_finite(func, operands[0]), lambda: self.held.answer(asked))
-            if answer.value is None and (held := self.held.answer(asked)) is not None:
+            may_settle = answer.value is None and not (answer.is_of_data and self.guards.of_changed)
+            if may_settle and (held := self.held.answer(asked)) is not None:
                 answer = self.guards.settle(held, TAKEN)
             if answer.value is not None:
                 return self._checked(answer, asked)
