@@ -63,14 +63,17 @@ def stop_recording() -> None:
 
 
 def stop_recordings_that_fail() -> None:
-    """Have PyNative mode stop recording when a function that it differentiates raises an error. It does so for Cells
-    only: after another function, all later gradients would be those of a gradient."""
+    """Have PyNative mode stop recording when a function that it differentiates raises an error, or a Cell that begins
+    to record (`set_grad`, as of nn.TrainOneStepCell's network): else all later gradients would be those of a
+    gradient."""
     # The first name is that of 2.9 and 2.10, the second that of 2.8.
     places = [(_composite, "_pynative_func_grad_forward"), (_grad_func, "_pynative_func_grad_forward")]
     places += [(kind, "_pynative_forward_run") for kind in (_composite.GradOperation, _composite._Grad)]
     for place, name in places:
         if name in vars(place):
             setattr(place, name, _stopping(vars(place)[name]))
+    if "_complex_call" in vars(nn.Cell):  # 2.8 has none
+        nn.Cell._complex_call = _ending(nn.Cell._complex_call)
 
 
 def suggest_keys() -> None:
@@ -302,6 +305,20 @@ def _stopping(run: Callable[..., Any]) -> Callable[..., Any]:
             raise
 
     return forward
+
+
+def _ending(run: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(run)
+    def call(cell: nn.Cell, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(cell, *args, **kwargs)
+        except BaseException:
+            if cell.is_top_cell:
+                cell.is_top_cell = False
+                stop_recording()
+            raise
+
+    return call
 
 
 def run_primitive(primitive: Any, tensors: Sequence[Any]) -> Any:

@@ -141,9 +141,16 @@ def auto() -> Any:
     return ms.amp.auto_mixed_precision(Casts(), "auto")
 
 
+def recomputed() -> Any:
+    cell = Casts()
+    cell.recompute()
+    return cell
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
+        (recomputed, r"Casts has recompute\(\)"),
         (cast, "Casts has to_float or mindspore.amp"),
         (auto, "Casts has to_float or mindspore.amp"),
         (Calls, "Calls has a __call__ of its own"),

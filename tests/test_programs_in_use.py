@@ -382,6 +382,25 @@ def test_gradients_work_after_an_error(gradient: Any, rest: Callable[[ms.Tensor]
     assert np.array_equal(ms.grad(lambda x: cell(x).sum())(x).asnumpy(), expected.detach().cpu().numpy())
 
 
+class Fails(ms.nn.Cell):
+    def construct(self, x):
+        return _raises(x)
+
+
+def test_a_step_works_after_another_ones_error() -> None:
+    """MindSpore's Cells with gradients begin to record by themselves."""
+    net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
+
+    def step(last: ms.nn.Cell) -> ms.nn.TrainOneStepCell:
+        network = ms.nn.SequentialCell(net, last)
+        return ms.nn.TrainOneStepCell(network, ms.nn.SGD(net.trainable_params(), 0.1)).set_train()
+
+    fails, works = step(Fails()), step(ms.nn.ReLU())
+    with pytest.raises(ValueError, match="the user's own"):
+        fails(x)
+    assert works(x).asnumpy().any()
+
+
 def replaced_weight(net: torch.nn.Sequential) -> None:
     net[0].weight = torch.nn.Parameter(torch.from_numpy(data(4, 3, seed=9)))
 

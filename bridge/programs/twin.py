@@ -332,6 +332,11 @@ def _refuse_wrapped(cell: ms.nn.Cell) -> None:
     name = type(cell).__name__
     if _mindspore.has_hooks(cell):
         raise RuntimeError(f"bridge.fuse: {name} has hooks, which a fused program does not run")
+    if getattr(cell, "_recompute_cell", None) is not None:
+        raise RuntimeError(
+            f"bridge.fuse: {name} has recompute(), which a fused program does not follow: ms.value_and_grad does, and "
+            "so does torch.utils.checkpoint inside a module"
+        )
     if _is_own_method(type(cell).__call__):
         raise RuntimeError(f"bridge.fuse: {name} has a __call__ of its own, which a fused program does not run")
     is_program = isinstance(cell, ProgramCell) and type(cell).construct is ProgramCell.construct  # which casts itself
