@@ -72,8 +72,7 @@ def stop_recordings_that_fail() -> None:
     for place, name in places:
         if name in vars(place):
             setattr(place, name, _stopping(vars(place)[name]))
-    if "_complex_call" in vars(nn.Cell):  # 2.8 has none
-        nn.Cell._complex_call = _ending(nn.Cell._complex_call)
+    nn.Cell._complex_call = _ending(nn.Cell._complex_call)
 
 
 def suggest_keys() -> None:

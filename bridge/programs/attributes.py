@@ -288,7 +288,7 @@ class Settings:
 
     def _add(self, where: str, part: torch.nn.Module, settings: Iterable[tuple[str, Any]], look: _Look) -> None:
         self.containers += [vars(part), *_registers(part)]
-        if part._non_persistent_buffers_set:
+        if part._buffers:
             self.containers.append(part._buffers)
         for name, value in settings:
             self._note(where, name, value, look)
@@ -339,6 +339,9 @@ def _settings(part: torch.nn.Module) -> Iterator[tuple[str, Any]]:
             yield name, value
     for name in part._non_persistent_buffers_set:
         yield name, part._buffers.get(name)
+    for name, value in (*part._parameters.items(), *part._buffers.items()):
+        if value is None:
+            yield name, None
 
 
 def _drops(module: torch.nn.Module, before: dict[str, _Seen], names: Iterable[str]) -> bool:

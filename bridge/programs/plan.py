@@ -41,6 +41,7 @@ class ProgramFile:
         results: shape and dtype of each of its results. One without dimensions has one of size 1 in MindSpore.
         changes: whether it writes to inputs or draws random numbers, so that it runs once and in order.
         dtypes: the names of the groups' dtypes.
+        text_size: how many bytes of the file are its text; then come its lines.
     """
 
     path: str = field(compare=False)
@@ -49,6 +50,7 @@ class ProgramFile:
     results: list[Result]
     changes: bool
     dtypes: list[str]
+    text_size: int
 
 
 @dataclass
@@ -239,7 +241,7 @@ def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:
         os.replace(fresh, path)
     results = [(tuple(output.spec.shape), dtypes.name(output.spec.dtype)) for output in listing.outputs]
     digest = hashlib.sha256(calls).hexdigest()
-    return ProgramFile(str(path), digest, groups, results, is_once(listing), names)
+    return ProgramFile(str(path), digest, groups, results, is_once(listing), names, len(calls))
 
 
 def _by_dtype(dtypes: Sequence[torch.dtype]) -> list[list[int]]:

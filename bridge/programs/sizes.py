@@ -25,6 +25,7 @@ from bridge.op import devices, dtypes
 from bridge.op.encoding import Text
 from bridge.op.table import SHARED
 from bridge.primitive import graph_shapes
+from bridge.programs.alike import Alike, is_told
 from bridge.programs.calls import Refusal, in_lines
 from bridge.programs.capture import Spec
 from bridge.programs.counts import CARRIER, Nested
@@ -121,6 +122,8 @@ class _Family:
             if position not in answers and specs[position] == Spec(CARRIER, torch.bool)
         ]
         self._plans: dict[tuple[Shape, ...], Plan] = {}
+        dimensions = [(i, specs[i].shape) for i in self._unknown]
+        self._alike = Alike([i in answers for i, shape in dimensions for size in shape if size < 0])
         self.plan = self._tried(known, first)
 
     def _tried(self, known: Sequence[Sequence[Shape]], first: Sequence[Shape] | None) -> Plan:
@@ -225,7 +228,7 @@ class _Family:
             yield fitting[-2:]
 
     def _at(self, shapes: Sequence[Shape]) -> Plan:
-        """The plan for these shapes of the inputs that have unknown sizes."""
+        """The plan for these shapes of the inputs that have unknown sizes, captured."""
         key = tuple(shapes)
         if key not in self._plans:
             specs = list(self._specs)
@@ -236,7 +239,29 @@ class _Family:
             except UnknownSize as error:
                 error.shapes = key
                 raise
+            self._alike.add(self._sizes(key), self._plans[key])
         return self._plans[key]
+
+    def _sizes(self, shapes: Sequence[Shape]) -> tuple[int, ...]:
+        """Those of these shapes that are unknown."""
+        pairs = zip(shapes, (self._specs[i].shape for i in self._unknown), strict=True)
+        return tuple(size for shape, of in pairs for size, known in zip(shape, of, strict=True) if known < 0)
+
+    def _shapes(self, sizes: Sequence[int]) -> list[Shape]:
+        """The shapes with these unknown sizes."""
+        left = iter(sizes)
+        forms = (self._specs[i].shape for i in self._unknown)
+        return [tuple(next(left) if size < 0 else size for size in form) for form in forms]
+
+    def _at_run(self, shapes: Sequence[Shape]) -> Plan:
+        """The same, but where what was captured tells it."""
+        sizes = self._sizes(shapes)
+        if tuple(shapes) in self._plans or (found := self._alike.plan(sizes)) is None:
+            found = self._at(shapes)
+            for others in self._alike.further(sizes):
+                with contextlib.suppress(Exception):  # the function need not run with these
+                    self._at(self._shapes(others))
+        return found
 
     def program(self, kind: str, inputs: Sequence[Shape]) -> ProgramFile:
         """The program for inputs of these shapes, in the order of its groups."""
@@ -247,7 +272,7 @@ class _Family:
             [sources] = self.plan.sources
             by_position = {i: by_position[sources.index(("input", i))] for i in self._unknown}
         try:
-            plan = self._at([by_position[i] for i in self._unknown])
+            plan = self._at_run([by_position[i] for i in self._unknown])
         except UnknownSize as error:
             raise Refusal(f"{_NOT_COUNTED}{in_lines(error)}") from None
         _check(self.plan, plan)
@@ -371,8 +396,8 @@ def _infer(text: str, inputs: tuple[InferredSpec, ...]) -> tuple[InferredSpec, .
             _inferring.is_any = False
         key = ";".join(",".join(map(str, shape)) for shape in shapes)
         add = devices.load(SHARED["CPU"]).ms_ext_add_program
-        add.argtypes, add.restype = [ctypes.c_char_p] * 3, None
-        add(path.encode(), key.encode(), program.path.encode())
+        add.argtypes, add.restype = [*[ctypes.c_char_p] * 3, ctypes.c_bool], None
+        add(path.encode(), key.encode(), program.path.encode(), not is_told(program.path))
     return tuple((tuple(shape) or (1,), dtypes.TORCH_DTYPES[dtype]) for shape, dtype in program.results)
 
 

@@ -20,8 +20,6 @@ from bridge.programs.passing import Source
 from bridge.programs.split import Pair
 
 _ATEN = torch.ops.aten
-# Each tensor in the row begins at a multiple of so many bytes, for its dtype.
-_ALIGNED = 16
 
 
 def uniform(captured: Captured, pair: Pair, inputs: Sequence[Spec], device: str) -> Pair:
@@ -127,12 +125,9 @@ def _packed(forward: Listing, saved: Sequence[Output], empty: Callable[..., int]
         parts.append(call(_ATEN.view.dtype, [memory, torch.uint8], [size]))
         ends.append((begin, begin + size))
         begin += size
-        if (more := -size % _ALIGNED) > 0:
-            parts.append(call(_ATEN.new_zeros.default, [memory, [more], torch.uint8, *[DEFAULT] * 3], [more]))
-            begin += more
     if not parts:
-        begin = _ALIGNED
+        begin = 1
         parts.append(
-            call(_ATEN.new_zeros.default, [Register(forward.inputs[0]), [begin], torch.uint8, *[DEFAULT] * 3], [begin])
+            call(_ATEN.new_zeros.default, [Register(forward.inputs[0]), [1], torch.uint8, *[DEFAULT] * 3], [1])
         )
     return call(_ATEN.cat.default, [parts, 0], [begin]).number, ends

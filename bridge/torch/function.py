@@ -105,12 +105,15 @@ class Function(_mindspore.CompiledAsMethod):
 
     def _by_pytorch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call as PyTorch runs it."""
+        self._refuse_differentiated(args, kwargs)
+        return self.program(*args, **kwargs)
+
+    def _refuse_differentiated(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         if _are_differentiated((*args, *kwargs.values())):
             raise TypeError(
                 f"the bridge's {self.__name__} takes MindSpore's tensors, and was given PyTorch's, whose gradient "
                 f"would end here: a torch.nn.Module calls PyTorch's own {self.__name__}"
             )
-        return self.program(*args, **kwargs)
 
     def _call_in_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call inside a fused program, whose tensors are PyTorch's."""
@@ -196,6 +199,7 @@ class Function(_mindspore.CompiledAsMethod):
             product, lines: see Operator.plan_in_graph.
         """
         start_on(devices.target())
+        self._refuse_differentiated(args, kwargs)
         kwargs = keywords.translated(self.__name__, kwargs, self.operator)
         if autocast.is_on():
             return self.program.graph.plan_in_graph([], args, kwargs, product, lines, self._graph_call)

@@ -1,5 +1,6 @@
 #include "programs/families.h"
 
+#include <deque>
 #include <mutex>
 #include <stdexcept>
 #include <unordered_map>
@@ -26,6 +27,16 @@ std::string key_of(const std::string &family, at::ArrayRef<at::Tensor> inputs) {
   return key;
 }
 
+// Of the programs of a family that are not kept, only the last ones stay: a launch comes soon after its program.
+void forget_oldest(const std::string &family, const std::string &added) {
+  static auto *const added_to = new std::unordered_map<std::string, std::deque<std::string>>;
+  std::deque<std::string> &keys = (*added_to)[family];
+  keys.push_back(added);
+  if (keys.size() <= 32) return;
+  programs().erase(keys.front());
+  keys.pop_front();
+}
+
 }  // namespace
 
 std::shared_ptr<const Program> program_of(const std::string &family, at::ArrayRef<at::Tensor> inputs) {
@@ -38,8 +49,10 @@ std::shared_ptr<const Program> program_of(const std::string &family, at::ArrayRe
 
 }  // namespace ms_ext
 
-extern "C" void ms_ext_add_program(const char *family, const char *sizes, const char *path) {
-  auto program = ms_ext::Program::load(path);
+extern "C" void ms_ext_add_program(const char *family, const char *sizes, const char *path, bool is_kept) {
+  auto program = is_kept ? ms_ext::Program::load(path) : ms_ext::Program::read(path);
   const std::lock_guard<std::mutex> lock(ms_ext::mutex);
-  ms_ext::programs()[std::string(family) + ":" + sizes] = std::move(program);
+  const std::string key = std::string(family) + ":" + sizes;
+  const bool is_new = ms_ext::programs().insert_or_assign(key, std::move(program)).second;
+  if (!is_kept && is_new) ms_ext::forget_oldest(family, key);
 }

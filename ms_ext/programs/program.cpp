@@ -85,8 +85,12 @@ std::shared_ptr<const Program> Program::load(const std::string &path) {
   const std::lock_guard<std::mutex> lock(mutex);
   std::weak_ptr<const Program> &known = (*loaded)[path];
   std::shared_ptr<const Program> program = known.lock();
-  if (program == nullptr) known = program = std::make_shared<const Program>(Arguments(read_file(path)));
+  if (program == nullptr) known = program = read(path);
   return program;
+}
+
+std::shared_ptr<const Program> Program::read(const std::string &path) {
+  return std::make_shared<const Program>(Arguments(read_file(path)));
 }
 
 Program::Program(Arguments args)

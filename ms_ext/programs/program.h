@@ -31,6 +31,9 @@ class Program {
   // Reads the program in a file; kernels with the same file share it.
   static std::shared_ptr<const Program> load(const std::string &path);
 
+  // The same for nobody else.
+  static std::shared_ptr<const Program> read(const std::string &path);
+
   explicit Program(Arguments args);
 
   // Makes the calls in order, on the inputs of `c`, and brings the first `results` to its outputs. The other outputs

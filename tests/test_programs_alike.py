@@ -1,0 +1,145 @@
+"""Programs for sizes at which nothing was captured, out of those that were captured at others."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import bridge
+from bridge.programs import plan, sizes
+from shared import torch_device
+
+STEPS = 24
+
+
+class Rows(nn.Module):
+    """Something of the rows of a layer that are more than a threshold, and of those that are not."""
+
+    def __init__(self, function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, are_more = self.layer(x), x[:, 0] > 0
+        return self.function(y[are_more], y[~are_more])
+
+
+class Experts(nn.Module):
+    """Each takes the rows that chose it. What they give is put together, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(4, 4)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4)) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, chosen = self.gate(x).softmax(-1).topk(2, -1)
+        out = torch.zeros_like(x)
+        parts = []
+        for i, expert in enumerate(self.experts):
+            row, which = torch.where(chosen == i)
+            given = expert(x[row]) * weights[row, which, None]
+            out = out.index_add(0, row, given)
+            parts.append(given)
+        return out + torch.cat(parts).sum(0)
+
+
+class Asking(Experts):
+    """Only experts that were chosen run."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, chosen = self.gate(x).softmax(-1).max(-1)
+        out = torch.zeros_like(x)
+        for i, expert in enumerate(self.experts[:2]):
+            mask = chosen == i
+            if mask.any():
+                out[mask] += expert(x[mask]) * weights[mask, None]
+        return out
+
+
+def numbers(step: int, rows: int = 40) -> np.ndarray:
+    return np.random.default_rng(step).standard_normal((rows, 4)).astype(np.float32)
+
+
+def run(module: nn.Module, arrays: list[np.ndarray], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Compare values and gradients with PyTorch's, step by step. Gives how many captures were made until each step."""
+    net = bridge.cell(module)
+    reference = copy.deepcopy(net.module).to(torch_device())
+    captures: list[int] = []
+    made, make, make_count = [0], plan.make, plan.make_count
+
+    def counted(own: Callable[..., Any]) -> Callable[..., Any]:
+        def function(*args: Any, **kwargs: Any) -> Any:
+            made[0] += 1
+            return own(*args, **kwargs)
+
+        return function
+
+    monkeypatch.setattr(plan, "make", counted(make))
+    monkeypatch.setattr(plan, "make_count", counted(make_count))
+    differentiate = ms.value_and_grad(net, None, net.trainable_params())
+
+    @ms.jit
+    def step(x):
+        return differentiate(x)
+
+    for array in arrays:
+        value, gradients = step(ms.Tensor(array))
+        expected = reference(torch.from_numpy(array).to(torch_device()))
+        found = torch.autograd.grad(expected, [*reference.parameters()], torch.ones_like(expected), allow_unused=True)
+        np.testing.assert_array_equal(value.asnumpy(), expected.detach().cpu().numpy())
+        for own, other, weight in zip(gradients, found, reference.parameters(), strict=True):
+            wanted = torch.zeros_like(weight) if other is None else other
+            np.testing.assert_array_equal(own.asnumpy(), wanted.cpu().numpy())
+        captures.append(made[0])
+    return captures
+
+
+def attention(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return ((a @ a.T).softmax(-1).view(-1).sum() + (a @ b.T).view(-1).mean()) * torch.cat([a, b, a]).mean(0)
+
+
+def halves(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a[: len(a) // 2 * 2].reshape(-1, 8).sum(0) + b.sum() / len(b)
+
+
+@pytest.mark.parametrize("make", [Experts, Asking, lambda: Rows(attention)], ids=["experts", "asking", "attention"])
+def test_further_sizes_need_no_capture(make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    captures = run(make(), [numbers(step) for step in range(STEPS)], monkeypatch)
+    assert captures[-1] < STEPS
+
+
+THRESHOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "a number": lambda a, b: a.sum(0) * (2 if len(a) > 24 else 1),
+    "a sum": lambda a, b: a.sum(0) * (2 if len(a) + 2 * len(b) > 60 else 1) + b.sum(0),
+    "an order": lambda a, b: a.sum(0) * (2 if len(a) > len(b) else 1) + b.sum(0),
+    "the smaller one": lambda a, b: a[: len(b)].sum(0) - b[: len(a)].sum(0),
+    "a remainder": lambda a, b: a.sum(0) * (2 if len(a) % 3 == 0 else 1) + b.sum(0),
+    "a quotient": halves,
+    "a share": lambda a, b: a.sum(0) * (1 / len(a)) + b.sum(0) / len(b),
+}
+
+
+@pytest.mark.parametrize("function", THRESHOLDS.values(), ids=THRESHOLDS)
+def test_what_follows_from_a_size_is_followed(
+    function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few rows at first, then more; most of them on one side, then on the other."""
+    torch.manual_seed(0)
+    arrays = [numbers(step, 40) - (0.5 if step < STEPS // 2 else -0.5) for step in range(STEPS)]
+    run(Rows(function), arrays, monkeypatch)
+
+
+def test_programs_that_were_not_captured_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    run(Rows(attention), [numbers(step, 200) for step in range(STEPS)], monkeypatch)
+    assert len(sizes._families[-1]._plans) < STEPS
