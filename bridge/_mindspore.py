@@ -358,13 +358,31 @@ def captures_bytecode() -> bool:
     return False
 
 
+def _parse() -> Any:
+    """The compiler's package that reads Python."""
+    try:
+        return importlib.import_module("mindspore.graph._parse")
+    except ModuleNotFoundError:  # MindSpore 2.8
+        return importlib.import_module("mindspore._extends.parse")
+
+
 def compile_as(function: Callable[..., Any], stands_for_it: Any) -> None:
     """Have MindSpore's compiler take something of its own for a function that a program calls by name."""
-    try:
-        resources = importlib.import_module("mindspore.graph._parse.resources")
-    except ModuleNotFoundError:  # MindSpore 2.8
-        resources = importlib.import_module("mindspore._extends.parse.resources")
-    resources.convert_object_map[function] = stands_for_it
+    _parse().resources.convert_object_map[function] = stands_for_it
+
+
+def tell_of_cells(told: Callable[[nn.Cell], None]) -> None:
+    """Have a function called with each Cell that MindSpore's compiler meets."""
+    parse = _parse()
+    own = parse.get_parse_method_of_class
+
+    @functools.wraps(own)
+    def method_of(value: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(value, nn.Cell):
+            told(value)
+        return own(value, *args, **kwargs)
+
+    parse.get_parse_method_of_class = method_of
 
 
 def infer_in_cpp(primitive: Any, name: str, several: bool) -> None:

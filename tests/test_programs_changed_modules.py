@@ -99,6 +99,7 @@ CHANGES: dict[str, Callable[[Branches], Any]] = {
     "a function": lambda module: setattr(module.activation, "forward", torch.neg),
     "the mode of a part": lambda module: module.dropout.eval(),
     "a class": lambda module: setattr(module.activation, "__class__", torch.nn.Sigmoid),
+    "a parameter that becomes None": lambda module: setattr(module.linear, "bias", None),
 }
 
 
@@ -113,6 +114,44 @@ def test_a_graph_follows_changed_settings(way: Callable[..., Any]) -> None:
             change(both)
         found = call(ms.Tensor(x))
         assert torch.equal(torch.from_numpy(found.asnumpy()), expected(on_device(x)).cpu()), name
+
+
+class Doubles(nn.Cell):
+    """Doubles what another Cell gives, while it trains."""
+
+    def __init__(self, inner: nn.Cell) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self.inner(x) * 2 if self.training else self.inner(x)
+
+
+@pytest.mark.parametrize("wrap", [lambda cell: cell, bridge.fuse], ids=["MindSpore's", "fused"])
+@pytest.mark.parametrize("inner", [torch.nn.Identity, torch.nn.ReLU])
+def test_a_graph_follows_the_mode_of_each_cell(wrap: Callable[..., Any], inner: Callable[[], Any]) -> None:
+    cell = Doubles(bridge.cell(inner()))
+    call = jitted(wrap(cell))
+    for outer, other in ((True, True), (False, False), (True, False), (False, True), (True, True)):
+        cell.set_train(outer)
+        cell.inner.set_train(other)
+        assert call(ms.Tensor([3.0])).asnumpy().tolist() == [6.0 if outer else 3.0]
+
+
+def test_a_buffer_that_is_none_for_a_time() -> None:
+    weight, x, y = torch.tensor([1.0, 20.0, 3.0], device=torch_device()), data(8, 3), np.arange(8) % 3
+    loss = torch.nn.CrossEntropyLoss(weight)
+    net, reference = bridge.cell(loss), copy.deepcopy(loss).to(torch_device())
+
+    @ms.jit
+    def call(x, y):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x, y)
+
+    for value in (weight, None, weight):
+        for both in (loss, reference):
+            both.weight = value
+        expected = reference(on_device(x), on_device(y)).cpu()
+        assert torch.equal(torch.from_numpy(call(ms.Tensor(x), ms.Tensor(y)).asnumpy()), expected)
 
 
 def test_a_graph_is_compiled_once_for_each_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -707,8 +707,14 @@ def test_with_an_unknown_size() -> None:
         ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
+def shared_out(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """A number that is no integer follows from the size."""
+    found = y[x[:, 0] > 0]
+    return found * (1 / (len(found) + 1))
+
+
 def test_many_captures_are_told() -> None:
-    net = bridge.cell(Scaled(lambda x, y: y[x[:, 0] > 0]))
+    net = bridge.cell(Scaled(shared_out))
 
     @ms.jit
     def call(x):

@@ -179,7 +179,9 @@ def value_and_grad(
     function = _Differentiated(fused, positions, asked, has_aux, ids)
     name = getattr(fn, "__name__", type(fn).__name__)
     twins = fused.twins
-    program = Program(function, name=name, state=twins.tensors, modules=twins.modules, is_differentiable=False)
+    program = Program(
+        function, name=name, state=twins.tensors, modules=twins.modules, cells=twins.cells, is_differentiable=False
+    )
     function.follow(program.state)
     return program if isinstance(fn, ms.nn.Cell) else functools.update_wrapper(program, fn, updated=())
 

@@ -88,7 +88,8 @@ def _mindspores_caller(error: Exception) -> str | None:
 
 def _program(target: Callable[..., Any], name: str) -> Program:
     fused = Fused(target, "bridge.fuse")
-    return Program(fused, name=name, state=fused.twins.tensors, modules=fused.twins.modules)
+    twins = fused.twins
+    return Program(fused, name=name, state=twins.tensors, modules=twins.modules, cells=twins.cells)
 
 
 class FusedCell(ProgramCell):

@@ -1,8 +1,8 @@
 """What MindSpore compiles has a graph for each of the modes and settings that the modules in it are in.
 
-MindSpore compiles a function or a Cell once for the shapes and dtypes of its arguments. It does not ask whether a
-module in it trains, has another attribute, part or hook by now, or has a frozen parameter, nor what PyTorch chooses its
-kernels by. It is given that as a part of the name under which it keeps the graph.
+MindSpore compiles a function or a Cell once for the shapes and dtypes of its arguments. It does not ask whether a Cell
+or module in it trains, or whether a module has another attribute, part or hook by now, or a frozen parameter, nor what
+PyTorch chooses its kernels by. It is given that as a part of the name under which it keeps the graph.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import mindspore as ms
 import torch
 
 from bridge import _mindspore
@@ -25,6 +26,7 @@ class InGraph(Protocol):
     """What a program in a graph keeps between calls (State in bridge/programs/state.py)."""
 
     modules: Sequence[torch.nn.Module]
+    cells: Sequence[ms.nn.Cell]
 
     def mark(self) -> int:
         """A number, which is another one if the others have something else to tell; 0 if there is something to
@@ -54,12 +56,18 @@ class _Graphs:
         self._states: dict[InGraph, _First] = {}
         self._parts: dict[int, torch.nn.Module] = {}  # by ids
         self._first_modes: list[bool] = []  # of the parts
+        self._cells: list[weakref.ref[ms.nn.Cell]] = []  # MindSpore's, whose code it compiles or a program runs
+        self._first_modes_of_cells: list[bool | None] = []
         self._configurations: dict[Configuration, int] = {}  # and the number of the settings
         self._choices: list[int] = []  # those that it was compiled for
         self._on_gpu = devices.target() == "GPU"
 
-    def add(self, states: Sequence[InGraph]) -> None:
+    def add(self, states: Sequence[InGraph], cells: Sequence[ms.nn.Cell]) -> None:
         """Take what is in a graph."""
+        known = {cell() for cell in self._cells}
+        met = dict.fromkeys([*cells, *(cell for state in states for cell in state.cells)])
+        self._cells += [weakref.ref(cell) for cell in met if cell not in known]
+        self._first_modes_of_cells += map(_mode, self._cells[len(self._first_modes_of_cells) :])
         for state in states:
             if state not in self._states:
                 self._states[state] = _First(state.mark(), state.are_trained())
@@ -75,6 +83,8 @@ class _Graphs:
         """What tells the modes and settings at hand apart; empty for the first ones. What comes later does not change
         it."""
         name = _others([part.training for part in self._parts.values()], self._first_modes)
+        if others := _others([*map(_mode, self._cells)], self._first_modes_of_cells):
+            name += f"cells{others}"
         for position, (configuration, first_number) in enumerate(self._configurations.items()):
             if (number := configuration.number()) != first_number:
                 name += f"{position}-{number}."
@@ -94,7 +104,11 @@ class _Graphs:
         return (f"{position}+{others}" if others else "") + ("hooks." if state.has_hooks() else "")
 
 
-def _others(now: list[bool], first: list[bool]) -> str:
+def _mode(cell: weakref.ref[ms.nn.Cell]) -> bool | None:
+    return getattr(cell(), "training", None)
+
+
+def _others(now: Sequence[Any], first: Sequence[Any]) -> str:
     """Which of several are not as they were first; empty if all are."""
     if now == first:
         return ""
@@ -104,6 +118,7 @@ def _others(now: list[bool], first: list[bool]) -> str:
 
 class _Compiling(threading.local):
     states: list[InGraph] | None = None
+    cells: Sequence[ms.nn.Cell] = ()
 
 
 _compiling = _Compiling()
@@ -122,14 +137,21 @@ def note(state: InGraph) -> None:
 def compile_for_modes() -> None:
     """Have MindSpore compile functions and Cells so."""
     _mindspore.around_compile(_compile)
+    _mindspore.tell_of_cells(_note_cell)
+
+
+def _note_cell(cell: ms.nn.Cell) -> None:
+    """What this thread compiles has a Cell."""
+    _compiling.cells = [*_compiling.cells, *(part for _, part in cell.cells_and_names())]
 
 
 def _compile(compiled: Any, owner: Any, compile_as: Callable[[str], Any]) -> Any:
     graphs = _compiled.setdefault(compiled, {}).setdefault(id(owner), _Graphs())
-    before, _compiling.states = _compiling.states, []
+    before = _compiling.states, _compiling.cells
+    _compiling.states, _compiling.cells = [], []
     try:
         found = compile_as(graphs.name())
-        graphs.add(_compiling.states)
+        graphs.add(_compiling.states, _compiling.cells)
         return found
     finally:
-        _compiling.states = before
+        _compiling.states, _compiling.cells = before

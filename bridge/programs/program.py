@@ -42,6 +42,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         name: what errors call it.
         state: the tensors that it keeps between calls, by name; those of a module are known.
         modules: those that the function runs, whose buffers are in the state.
+        cells: the Cells whose code it runs.
         is_differentiable: whether MindSpore may ask for its gradient.
 
     Attributes:
@@ -57,6 +58,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         name: str | None = None,
         state: Mapping[str, torch.Tensor] | None = None,
         modules: Sequence[torch.nn.Module] = (),
+        cells: Sequence[ms.nn.Cell] = (),
         is_differentiable: bool = True,
     ) -> None:
         self.function = function
@@ -67,7 +69,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         self._calls = direct.module(self.name, tree.results, is_torch_code(function))
         if state is None and isinstance(function, torch.nn.Module):
             state, modules = tensors_of(function), [function]
-        self.state = State(state or {}, modules, self._calls)
+        self.state = State(state or {}, modules, self._calls, cells)
         follow_set_data(self.state)
         self._own_changes = own_changes(self.state.modules)
         self._is_differentiable = is_differentiable

@@ -56,18 +56,25 @@ class State:
         tensors: by name. One that has several names is taken by the first.
         modules: those that the function runs. They may put other tensors in the place of their buffers.
         calls: what shares memory (ms_ext/mindspore/python/module.cpp).
+        cells: the Cells whose code the function runs.
 
     Attributes:
         parameters: MindSpore's Parameters by name.
         tensors: PyTorch's tensors, in the same order.
-        modules: those that the function runs.
+        modules, cells: see above.
         may_change: whether the modules may put other tensors in the place of some.
     """
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], modules: Sequence[torch.nn.Module], calls: Any) -> None:
+    def __init__(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        modules: Sequence[torch.nn.Module],
+        calls: Any,
+        cells: Sequence[ms.nn.Cell] = (),
+    ) -> None:
         modes.compile_for_modes()
         self._calls = calls
-        self.modules = modules
+        self.modules, self.cells = modules, cells
         self.parameters: dict[str, ms.Parameter] = {}
         self.tensors: list[torch.Tensor] = []
         positions: dict[int, int] = {}

@@ -54,11 +54,13 @@ class Twins:
     Attributes:
         tensors: PyTorch's tensors of all Parameters that were met, by the Parameters' names.
         modules: the PyTorch modules that were met.
+        cells: the Cells that were met, with those inside.
     """
 
     def __init__(self) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
         self.modules: list[torch.nn.Module] = []
+        self.cells: list[ms.nn.Cell] = []
         self._known: dict[int, tuple[Any, Any]] = {}
         self._owners: dict[int, Any] = {}
         self._names: set[str] = set()
@@ -264,6 +266,7 @@ class Twins:
         elif isinstance(value, ms.nn.Cell):
             _refuse_wrapped(value)
             known(_twin_of_cell(self, value))
+            self.cells += [part for _, part in value.cells_and_names()]
             self.of(list(value.get_parameters()))
             self.of([item for _, cell in value.cells_and_names() for item in vars(cell).values()])
             self._objects.append(value)
