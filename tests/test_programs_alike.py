@@ -65,6 +65,21 @@ class Asking(Experts):
         return out
 
 
+class Counted(Experts):
+    """As DeepSeek's: experts that nobody chose are left out."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, chosen = self.gate(x).softmax(-1).topk(2, -1)
+        counts = torch.bincount(chosen.flatten(), minlength=len(self.experts)).tolist()
+        out = torch.zeros_like(x)
+        for i, expert in enumerate(self.experts):
+            if counts[i] == 0:
+                continue
+            row, which = torch.where(chosen == i)
+            out[row] += expert(x[row]) * weights[row, which, None]
+        return out
+
+
 def numbers(step: int, rows: int = 40) -> np.ndarray:
     return np.random.default_rng(step).standard_normal((rows, 4)).astype(np.float32)
 
@@ -116,6 +131,12 @@ def test_further_sizes_need_no_capture(make: Callable[[], nn.Module], monkeypatc
     torch.manual_seed(0)
     captures = run(make(), [numbers(step) for step in range(STEPS)], monkeypatch)
     assert captures[-1] < STEPS
+
+
+def test_integers_that_are_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which sizes come after one then are others."""
+    torch.manual_seed(0)
+    run(Counted(), [numbers(step, 4) for step in range(STEPS)], monkeypatch)
 
 
 THRESHOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {

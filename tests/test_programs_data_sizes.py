@@ -707,6 +707,18 @@ def test_with_an_unknown_size() -> None:
         ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
+def periods(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The strongest ones of a series, as NumPy's integers."""
+    strongest = torch.fft.rfft(y.flatten()).abs()[1:].topk(2).indices
+    lengths = y.numel() // (strongest.detach().cpu().numpy() + 1)
+    return sum(y.flatten()[: y.numel() // n * n].view(-1, n).amax(0).sum() for n in lengths)  # type: ignore[return-value]
+
+
+@pytest.mark.usefixtures("own_programs")
+def test_integers_as_an_array() -> None:
+    compare(Scaled(periods), ARRAYS[:3])
+
+
 def shared_out(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """A number that is no integer follows from the size."""
     found = y[x[:, 0] > 0]

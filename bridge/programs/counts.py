@@ -6,7 +6,7 @@ import contextlib
 import copy
 import functools
 import operator
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,8 @@ from bridge.programs.text import text
 CARRIER = (-1, 0)
 # So many of PyTorch's calls are made to find sizes that fit, where the error is the same whatever they are.
 _FEW = 2_000
+# Of so many integers it is looked at what follows from a 0.
+_MOST_ZEROS = 3
 
 _NEGATIVE = "a number that depends on data is negative here, and a graph takes it for a size: PyNative mode knows it"
 _REFUSAL = "a size depends on data, and follows from {}, which a graph does not know: PyNative mode does"
@@ -40,6 +42,10 @@ _NESTED = (
 
 class Nested(Refusal):
     """A size is met after one answer, and after another one a number of others comes before it."""
+
+
+class Uneven(Refusal):
+    """How many sizes there are follows from one of them: `torch.bincount(x).tolist()`."""
 
 
 class NoSize(Refusal):
@@ -145,8 +151,12 @@ def _count(
         runs = [captured_for(pair[0], false)]
         if not all(number in known or is_answer(number) for number in runs[0].tape.data_sizes.places):
             runs.append(captured_for(pair[1], false))
-        if len({tuple(run.tape.data_sizes.places) for run in runs}) > 1:
-            raise Refusal(f"how many sizes depend on data follows from a size{_REFUSAL.partition('{}')[2]}")
+        places = [run.tape.data_sizes.places for run in runs]
+        if len(set(map(tuple, places))) > 1:
+            both = (places[0], places[-1]), (places[-1], places[0])
+            line = next(one[number].line for one, other in both for number in one if number not in other)
+            what = f"how many sizes depend on data follows from a size{_REFUSAL.partition('{}')[2]}"
+            raise Uneven(what + in_line(line))
         first, last = _independent(runs[0], known), _independent(runs[-1], known)
         numbers = [number for number in first if number in last and is_taken(number)]
         return [_program(run, numbers, needed) for run in runs]
@@ -155,8 +165,9 @@ def _count(
     if not _are_equal(found):  # what Python computes with a size is in the program of another one
         fixed = {number for number in found[0].numbers if _are_equal(of(functools.partial(operator.eq, number)))}
         found = of(fixed.__contains__)
-    if flipped:
-        found = of({number for number in found[0].numbers if _is_fixed(found[0].run, number, flipped)}.__contains__)
+    others = [*flipped, *_with_zeros(captured_for, pair[0], false, known)]
+    if others:
+        found = of({number for number in found[0].numbers if _is_fixed(found[0].run, number, others)}.__contains__)
     if wanted is not None:
         given = found[0].numbers if _are_equal(found) else []
         met = found[0].run.tape.data_sizes.places
@@ -194,6 +205,18 @@ def _answers(captured_for: CapturedFor, size: int, known: Collection[int]) -> tu
                 break
         else:
             return false, flipped
+
+
+def _with_zeros(
+    captured_for: CapturedFor, size: int, false: frozenset[int], known: Collection[int]
+) -> Iterator[Captured]:
+    """Runs in which one of the first integers is 0: Python may ask for that, as whether an expert has something to do,
+    and meet other sizes then."""
+    places = captured_for(size, false).tape.data_sizes.places.items()
+    integers = [number for number, place in places if place.dimension == "value" and number not in known]
+    for number in integers[:_MOST_ZEROS]:
+        with contextlib.suppress(Exception):  # the function need not run with it
+            yield captured_for(size, false | {number})
 
 
 def _is_fixed(run: Captured, number: int, others: Sequence[Captured]) -> bool:

@@ -76,9 +76,10 @@ class Sizes:
         known: some of them.
         others: what all others are taken to be; None if the run is to end at the first.
         both_ways: the lines of the program where an answer is a size, which the runs find; None if none is.
-        false: the numbers of those answers among the others that are taken to be False.
+        false: the numbers of those among the others that are taken to be 0, or False.
         guessed: the numbers of those among the known that are taken to be what fits (fits.py).
         of_changed: whether answers of buffers that the run changes are sizes, too.
+        least: whether torch.bincount is taken to give no more numbers than it has to (`minlength`).
         tapes: takes those of the runs with them (tape.py), if somebody asks for them.
     """
 
@@ -88,6 +89,7 @@ class Sizes:
     false: frozenset[int] = frozenset()
     guessed: frozenset[int] = frozenset()
     of_changed: bool = False
+    least: bool = False
     tapes: list[Any] | None = None
 
 
@@ -139,6 +141,7 @@ class DataSizes:
         told: the integers among them, by their numbers.
         sized: for each register of which data decides sizes, their numbers.
         refused: why no further one is taken, but of a mask; empty if it is.
+        takes_least: see Sizes.
     """
 
     def __init__(self, sizes: Sizes, tensors: Sequence[torch.Tensor]) -> None:
@@ -147,6 +150,7 @@ class DataSizes:
         self.sized: dict[int, list[int]] = {}
         self.refused = ""
         self._of_masks: dict[int, int] = {}  # the numbers of sizes, by the masks' registers
+        self.takes_least = sizes.least
         self._sizes = sizes
         self._tensors = tensors
         self._new: dict[int, tuple[int, int]] = {}
@@ -250,10 +254,11 @@ class DataSizes:
     def _size(self, number: int, mask: int | None) -> int:
         if self.refused and mask is None:
             raise Refusal(self.refused)
-        size = self._sizes.known.get(number, self._sizes.others)
+        sizes = self._sizes
+        size = sizes.known.get(number, sizes.others)
         if size is None:
             raise UnknownSize
-        return size
+        return 0 if number in sizes.false and number not in sizes.known else size
 
 
 def is_answer(number: int) -> bool:

@@ -27,7 +27,7 @@ from bridge.programs import plan, result_tree, store, tree
 from bridge.programs.attributes import Attributes
 from bridge.programs.calls import AsksForData, Refusal
 from bridge.programs.capture import Spec
-from bridge.programs.counts import CARRIER, NoSize
+from bridge.programs.counts import CARRIER, NoSize, Uneven
 from bridge.programs.data_sizes import Line, Sizes, UnknownSize, is_answer
 from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.held import Changes
@@ -75,7 +75,7 @@ class _Wanted:
         numbers: those of the sizes that the last inputs carry (data_sizes.py).
         guessed: those of the sizes that have to fit (fits.py).
         both_ways: the lines of which the answers to questions are known to be such sizes; None if none is.
-        of_changed: see Sizes.
+        of_changed, least: see Sizes.
         is_uniform: whether the programs have one form for all sizes (uniform.py); see has_one_form.
         is_count: whether the program gives further such sizes.
         counted: the numbers of these; None if it is to find them.
@@ -90,6 +90,7 @@ class _Wanted:
     guessed: list[int]
     both_ways: list[Line] | None
     of_changed: bool = False
+    least: bool = False
     is_uniform: bool = False
     is_count: bool = False
     counted: tuple[int, ...] | None = None
@@ -110,7 +111,7 @@ class _Wanted:
         specs = self.specs[self.first_size :]
         known = {number: spec.shape[0] for number, spec in zip(self.numbers, specs, strict=True)}
         lines = None if self.both_ways is None else {*self.both_ways}
-        return Sizes(known, both_ways=lines, of_changed=self.of_changed)
+        return Sizes(known, both_ways=lines, of_changed=self.of_changed, least=self.least)
 
     @property
     def answers(self) -> list[int]:
@@ -209,7 +210,11 @@ class GraphProgram:
         torch_device = devices.torch_name(device)
         writes_down = self._writing_down(arguments, device)
         wanted = _Wanted(arguments, specs, torch_device, writes_down, (), [], [], None)
-        found, tensors = self._found_with_answers(wanted, [*weights, *arguments.tensors], device)
+        inputs = [*weights, *arguments.tensors]
+        try:
+            found, tensors = self._found_with_answers(wanted, inputs, device)
+        except Uneven:
+            found, tensors = self._found_with_answers(replace(wanted, least=True), inputs, device)
         kernel = forward_kernel(self.name, found, device, self.is_differentiable)
         # What it writes to has to be the Parameter itself.
         inputs = [tensor if i in found.written else _read(tensor) for i, tensor in enumerate(tensors)]
@@ -321,7 +326,10 @@ class GraphProgram:
         sizes = wanted.unknown, wanted.numbers, wanted.guessed, wanted.both_ways, wanted.is_uniform, wanted.is_count
         with self.autocast():
             return store.key(
-                wanted.write_down(), self.state.tensors, (wanted.specs, *sizes, wanted.counted), wanted.device
+                wanted.write_down(),
+                self.state.tensors,
+                (wanted.specs, *sizes, wanted.counted, wanted.least),
+                wanted.device,
             )
 
     def _captured_alike(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:

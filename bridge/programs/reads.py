@@ -17,6 +17,7 @@ from bridge.programs.calls import Refusal, no_modes
 from bridge.programs.replaced import Replacement, replaced
 
 _READS = ("tolist", "numpy")
+_FEW = 64  # integers that an array may have which data decides
 
 Data = Callable[[torch.Tensor], torch.Tensor | None]
 
@@ -60,6 +61,11 @@ class _Array:
             raise Refusal(what).with_traceback(self.where)
 
 
+def _is_of_few_integers(tensor: torch.Tensor) -> bool:
+    is_integer = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.dtype is torch.bool)
+    return isinstance(tensor, FakeTensor) and is_integer and tensor.numel() <= _FEW
+
+
 def _checked(name: str, data_of: Data, arrays: list[_Array]) -> Callable[..., Any]:
     own = getattr(torch._C.TensorBase, name)
 
@@ -68,6 +74,11 @@ def _checked(name: str, data_of: Data, arrays: list[_Array]) -> Callable[..., An
             return own(tensor)  # asks for one number after the other
         with no_modes():
             data = data_of(tensor)
+        if data is None and name == "numpy" and _is_of_few_integers(tensor):
+            array = np.array(tensor.tolist(), dtype=str(tensor.dtype).removeprefix("torch."))
+            array.flags.writeable = False  # the tensor would not have what is written to it
+            return array
+        with no_modes():
             if data is None:
                 raise _refusal(name)
             found = own(data.requires_grad_(tensor.requires_grad), *args, **kwargs)

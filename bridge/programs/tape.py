@@ -42,7 +42,7 @@ from bridge.programs.calls import (
     results_of,
 )
 from bridge.programs.data_floats import DataFloats
-from bridge.programs.data_sizes import DataSizes, Sizes, Told, UnknownSize, is_put, put
+from bridge.programs.data_sizes import DataSizes, Place, Sizes, Told, UnknownSize, is_put, put
 from bridge.programs.drawn_ranges import answer_of_all, bounds
 from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.finiteness import answer_of_finite
@@ -274,10 +274,11 @@ class Tape(TorchDispatchMode):
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
         refuse_out_of_range(func, fake_args, fake_kwargs)
         refuse_dtypes(func, fake_args, fake_kwargs)
-        sized = self._sized_by_data(func, arguments, fake_args, fake_kwargs)
+        in_least = self._least(func, arguments)
+        sized = None if in_least is not None else self._sized_by_data(func, arguments, fake_args, fake_kwargs)
         try:
-            if sized is not None:
-                results = sized
+            if in_least is not None or sized is not None:
+                results = sized if in_least is None else in_least
             elif func is ctc_loss.FORWARD:
                 results = ctc_loss.results(fake_args[0])
             elif is_wrong_on_meta(func, fake_args, fake_kwargs):
@@ -306,12 +307,24 @@ class Tape(TorchDispatchMode):
         told: list[Told] = []
         if sized is not None:
             told = self.data_sizes.note(found, self._mask(func, arguments), len(self.calls), self.line())
+        if in_least is not None and found[0] is not None:
+            told.append(Told(len(in_least), Place(found[0], 0, len(self.calls) + 1, self.line()), True))
         written, without_gradient = list(_written(func, arguments)), not torch.is_grad_enabled()
         call = Call(func, arguments, found, written, without_gradient, self.line())
         self.data_sizes.forget(call.written)
         self.calls += self.draws.calls(call, self.device(call)) if draws(call) else [call]
         self._check(told)
         return results
+
+    def _least(self, func: Any, arguments: list[Any]) -> torch.Tensor | None:
+        """What torch.bincount gives if there is no number beyond `minlength`; None if that is not to be taken."""
+        if func is not torch.ops.aten.bincount.default or not self.data_sizes.takes_least:
+            return None
+        numbers, weights, least = arguments
+        if weights not in (None, DEFAULT) or least in (0, DEFAULT):
+            return None
+        with self.fake_mode:
+            return torch.empty(least, dtype=torch.int64, device=self.tensors[numbers.number].device)
 
     def _row(self, tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
         """All elements of a storage, to be measured: no call knows it."""

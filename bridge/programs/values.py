@@ -9,6 +9,9 @@ import torch
 from bridge.programs.calls import DEFAULT, Call, Number, Register, draws, no_modes, results_of
 from bridge.programs.memory import storage_of
 
+# Results of more elements are not made: where data decides a size, it may be taken for a large one.
+_LARGE = 2**27
+
 
 class Values:
     """The data of tensors that follow from constants only, computed when somebody asks."""
@@ -46,11 +49,16 @@ class Values:
         return needed, calls
 
     def _run(self, call: Call) -> None:
-        if draws(call) or not all(number in self._known for number in call.operands) or _is_symbolic(call.arguments):
+        is_known = all(number in self._known for number in call.operands)
+        if draws(call) or not is_known or _is_symbolic(call.arguments) or self._is_large(call):
             for number in call.written:
                 self._forget(number)
         else:
             make(call, self._known)
+
+    def _is_large(self, call: Call) -> bool:
+        results = (self._tensors[number] for number in call.results if number is not None)
+        return any(tensor.numel() > _LARGE for tensor in results)
 
     def _forget(self, written: int) -> None:
         storage = storage_of(self._tensors[written])
