@@ -160,6 +160,21 @@ def test_what_follows_from_a_size_is_followed(
     run(Rows(function), arrays, monkeypatch)
 
 
+@pytest.mark.parametrize("divisor", [2, 3, 4])
+def test_a_remainder_that_comes_late_is_followed(divisor: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The function asks for a remainder that none of the first sizes has."""
+
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a.sum(0) * (2 if len(a) % divisor == 1 else 1) + b.sum(0)
+
+    counts = [n for n in (20, 22, 26, 18, 30, 24, 28, 16, 32, 14, 12, 34) if n % divisor != 1]
+    torch.manual_seed(0)
+    arrays = [np.abs(numbers(step)) for step in range(len(counts) + 4)]
+    for array, count in zip(arrays, [*counts, 13, 17, 25, 29], strict=True):
+        array[count:] *= -1
+    run(Rows(function), arrays, monkeypatch)
+
+
 def test_programs_that_were_not_captured_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     run(Rows(attention), [numbers(step, 200) for step in range(STEPS)], monkeypatch)

@@ -8,9 +8,16 @@
 namespace ms_ext {
 namespace {
 
+// A program, and whether it stays.
+struct Known {
+  std::shared_ptr<const Program> program;
+  std::string path;
+  bool is_kept;
+};
+
 std::mutex mutex;
-std::unordered_map<std::string, std::shared_ptr<const Program>> &programs() {
-  static auto *const found = new std::unordered_map<std::string, std::shared_ptr<const Program>>;
+std::unordered_map<std::string, Known> &programs() {
+  static auto *const found = new std::unordered_map<std::string, Known>;
   return *found;
 }
 
@@ -33,7 +40,8 @@ void forget_oldest(const std::string &family, const std::string &added) {
   std::deque<std::string> &keys = (*added_to)[family];
   keys.push_back(added);
   if (keys.size() <= 32) return;
-  programs().erase(keys.front());
+  const auto oldest = programs().find(keys.front());
+  if (oldest != programs().end() && !oldest->second.is_kept) programs().erase(oldest);
   keys.pop_front();
 }
 
@@ -44,15 +52,20 @@ std::shared_ptr<const Program> program_of(const std::string &family, at::ArrayRe
   const std::lock_guard<std::mutex> lock(mutex);
   const auto found = programs().find(key);
   if (found == programs().end()) throw std::runtime_error("there is no program for inputs of these sizes: " + key);
-  return found->second;
+  return found->second.program;
 }
 
 }  // namespace ms_ext
 
 extern "C" void ms_ext_add_program(const char *family, const char *sizes, const char *path, bool is_kept) {
-  auto program = is_kept ? ms_ext::Program::load(path) : ms_ext::Program::read(path);
-  const std::lock_guard<std::mutex> lock(ms_ext::mutex);
   const std::string key = std::string(family) + ":" + sizes;
-  const bool is_new = ms_ext::programs().insert_or_assign(key, std::move(program)).second;
+  {
+    const std::lock_guard<std::mutex> lock(ms_ext::mutex);
+    const auto known = ms_ext::programs().find(key);
+    if (known != ms_ext::programs().end() && known->second.path == path) return;
+  }
+  ms_ext::Known added{is_kept ? ms_ext::Program::load(path) : ms_ext::Program::read(path), path, is_kept};
+  const std::lock_guard<std::mutex> lock(ms_ext::mutex);
+  const bool is_new = ms_ext::programs().insert_or_assign(key, std::move(added)).second;
   if (!is_kept && is_new) ms_ext::forget_oldest(family, key);
 }
