@@ -118,7 +118,7 @@ def _others(now: Sequence[Any], first: Sequence[Any]) -> str:
 
 class _Compiling(threading.local):
     states: list[InGraph] | None = None
-    cells: Sequence[ms.nn.Cell] = ()
+    cells: list[ms.nn.Cell] | None = None
 
 
 _compiling = _Compiling()
@@ -142,7 +142,8 @@ def compile_for_modes() -> None:
 
 def _note_cell(cell: ms.nn.Cell) -> None:
     """What this thread compiles has a Cell."""
-    _compiling.cells = [*_compiling.cells, *(part for _, part in cell.cells_and_names())]
+    if _compiling.cells is not None:
+        _compiling.cells.append(cell)
 
 
 def _compile(compiled: Any, owner: Any, compile_as: Callable[[str], Any]) -> Any:
