@@ -16,6 +16,7 @@ from typing import Any
 
 import mindspore as ms
 import pytest
+import torch
 
 import bridge
 from bridge.op import devices
@@ -69,6 +70,14 @@ def context_mode(request: pytest.FixtureRequest) -> str:
     """The name of the mode that MindSpore is in: one after the other."""
     ms.set_context(mode=ms.GRAPH_MODE if request.param == "graph" else ms.PYNATIVE_MODE)
     return request.param
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    """On a GPU rows are added without atomics, which lead to other bits each time."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture

@@ -14,70 +14,10 @@ from torch import nn
 
 import bridge
 from bridge.programs import plan, sizes
+from of_users.routed import Asking, Counted, Experts, Rows, attention
 from shared import torch_device
 
 STEPS = 24
-
-
-class Rows(nn.Module):
-    """Something of the rows of a layer that are more than a threshold, and of those that are not."""
-
-    def __init__(self, function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y, are_more = self.layer(x), x[:, 0] > 0
-        return self.function(y[are_more], y[~are_more])
-
-
-class Experts(nn.Module):
-    """Each takes the rows that chose it. What they give is put together, too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = nn.Linear(4, 4)
-        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4)) for _ in range(4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        weights, chosen = self.gate(x).softmax(-1).topk(2, -1)
-        out = torch.zeros_like(x)
-        parts = []
-        for i, expert in enumerate(self.experts):
-            row, which = torch.where(chosen == i)
-            given = expert(x[row]) * weights[row, which, None]
-            out = out.index_add(0, row, given)
-            parts.append(given)
-        return out + torch.cat(parts).sum(0)
-
-
-class Asking(Experts):
-    """Only experts that were chosen run."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        weights, chosen = self.gate(x).softmax(-1).max(-1)
-        out = torch.zeros_like(x)
-        for i, expert in enumerate(self.experts[:2]):
-            mask = chosen == i
-            if mask.any():
-                out[mask] += expert(x[mask]) * weights[mask, None]
-        return out
-
-
-class Counted(Experts):
-    """As DeepSeek's: experts that nobody chose are left out."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        weights, chosen = self.gate(x).softmax(-1).topk(2, -1)
-        counts = torch.bincount(chosen.flatten(), minlength=len(self.experts)).tolist()
-        out = torch.zeros_like(x)
-        for i, expert in enumerate(self.experts):
-            if counts[i] == 0:
-                continue
-            row, which = torch.where(chosen == i)
-            out[row] += expert(x[row]) * weights[row, which, None]
-        return out
 
 
 def numbers(step: int, rows: int = 40) -> np.ndarray:
@@ -116,10 +56,6 @@ def run(module: nn.Module, arrays: list[np.ndarray], monkeypatch: pytest.MonkeyP
             np.testing.assert_array_equal(own.asnumpy(), wanted.cpu().numpy())
         captures.append(made[0])
     return captures
-
-
-def attention(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return ((a @ a.T).softmax(-1).view(-1).sum() + (a @ b.T).view(-1).mean()) * torch.cat([a, b, a]).mean(0)
 
 
 def halves(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -173,6 +109,29 @@ def test_a_remainder_that_comes_late_is_followed(divisor: int, monkeypatch: pyte
     for array, count in zip(arrays, [*counts, 13, 17, 25, 29], strict=True):
         array[count:] *= -1
     run(Rows(function), arrays, monkeypatch)
+
+
+class Limited(Rows):
+    """Does something else for one number of rows, which stands in it or follows from a parameter."""
+
+    def __init__(self, which: str) -> None:
+        super().__init__(self.limited)
+        self.which, self.most = which, 21
+        self.places = nn.Parameter(torch.zeros(22, 4))
+
+    def limited(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        most = {"literal": 21, "attribute": self.most, "parameter": len(self.places) - 1}[self.which]
+        return a.sum(0) * (2 if len(a) == most else 1) + b.sum(0) + self.places.sum()
+
+
+@pytest.mark.parametrize("which", ["literal", "attribute", "parameter"])
+def test_a_number_that_comes_late_is_followed(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = [20, 26, 18, 30, 24, 28, 16, 25, 14, 12, 34, 19, 21, 23]
+    torch.manual_seed(0)
+    arrays = [np.abs(numbers(step)) for step in range(len(counts))]
+    for array, count in zip(arrays, counts, strict=True):
+        array[count:] *= -1
+    run(Limited(which), arrays, monkeypatch)
 
 
 def test_programs_that_were_not_captured_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ import pathlib
 import re
 import tempfile
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,9 +28,10 @@ import numpy as np
 from bridge.programs.plan import Plan
 
 _INTEGER = re.compile(rb"i(-?\d+);")  # as bridge/op/encoding.py writes one
+_LITERAL = re.compile(rb"(?<![\w.])\d{1,9}(?![\w.])")
 _TOLD = 2  # so many captures have to be told before they are made
 _ENOUGH = 4  # captures that are alike, to expect that further ones are
-_MOST_CAPTURES = 48  # those of more are not looked at: they do not become alike any more
+_MOST_CAPTURES = 96  # those of more are not looked at: they do not become alike any more
 _MOST_KEPT = 64  # plans: MindSpore asks for the shapes of a launch shortly before it
 _FROM = 2  # sizes that PyTorch treats alike
 
@@ -53,15 +54,33 @@ class _Parts:
     integers: list[int]
 
 
+def named_integers(files: Iterable[str], objects: Iterable[Any], sizes: Iterable[int]) -> frozenset[int]:
+    """The numbers that code may compare a size with: those that stand in its files; and those in the attributes of its
+    objects and the sizes at hand, with their neighbours."""
+    literals: set[int] = set()
+    for file in files:
+        with contextlib.suppress(OSError):
+            literals.update(map(int, _LITERAL.findall(pathlib.Path(file).read_bytes())))
+    found = set(sizes)
+    for value in objects:
+        own = [*vars(value).values()]
+        lists = [item for one in own if isinstance(one, (list, tuple)) for item in one]
+        tables = [item for one in own for item in getattr(one, "__dict__", {}).values()]  # a configuration's
+        found.update(one for one in (*own, *lists, *tables) if type(one) is int)
+    return frozenset(literals | {near for number in found for near in (number - 1, number, number + 1)})
+
+
 class Alike:
     """What the plans of one function for several sizes have in common.
 
     Args:
         is_answer: for each size, whether it is the answer to a question, which leads to other calls.
+        named: numbers that the function may ask for, as in `if len(x) == 16`: what a size of one of these leads to is
+            captured.
     """
 
-    def __init__(self, is_answer: Sequence[bool]) -> None:
-        self._is_answer = is_answer
+    def __init__(self, is_answer: Sequence[bool], named: Collection[int]) -> None:
+        self._is_answer, self._named = is_answer, named
         self._samples: dict[Sizes, tuple[Plan, _Parts]] = {}
         self._told: OrderedDict[Sizes, Plan] = OrderedDict()
         self._made: dict[tuple[Sizes, ...], _Group] = {}
@@ -81,7 +100,8 @@ class Alike:
             self._told.move_to_end(sizes)
             return self._told[sizes]
         for group in self._groups(sizes):
-            integers = group.integers(sizes) if group.spans(sizes) else None
+            spans = group.spans(sizes) and group.has(self._named_in(sizes))
+            integers = group.integers(sizes) if spans else None
             if integers is not None:
                 found = self._told[sizes] = group.plan(integers)
                 if len(self._told) > _MOST_KEPT:
@@ -108,10 +128,17 @@ class Alike:
         found += [] if has_more else [with_large(itertools.repeat(top))]
         rising = with_large(itertools.count(_FROM, step))
         falling = with_large(itertools.count(_FROM + step * len(large), -step))
-        found += [with_large(itertools.repeat(13)), *(one for one in (rising, falling) if not group.has_order(one))]
+        found += [
+            with_large(itertools.repeat(size)) for size in dict.fromkeys([13, *filter(None, self._named_in(sizes))])
+        ]
+        found += [one for one in (rising, falling) if not group.has_order(one)]
         new = [one for one in found if one not in self._tried]
         self._tried.update(new)
         return new
+
+    def _named_in(self, sizes: Sizes) -> list[int]:
+        """The sizes that are such numbers, and 0 in the place of the others."""
+        return [size if size in self._named and size >= _FROM else 0 for size in sizes]
 
     def _groups(self, sizes: Sizes) -> Iterator[_Group]:
         """The captures that these sizes may be like: those of the same answers and with the same sizes of 0 and 1; or
@@ -150,6 +177,11 @@ class _Group:
         together, is more than a number does what it did there. And whether each two are in an order in which they were:
         a function may ask which of them is more."""
         return all(self.has_around(sizes)) and self.has_order(sizes)
+
+    def has(self, sizes: Sequence[int]) -> bool:
+        """Whether each of the sizes that is not 0 was captured in its place."""
+        own = np.array(sizes)
+        return bool(((self._all == own).any(0) | (own == 0)).all())
 
     def has_order(self, sizes: Sizes) -> bool:
         """Whether each two of these were captured in the same order."""

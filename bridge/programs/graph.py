@@ -24,6 +24,7 @@ from bridge.primitive import precision
 from bridge.primitive.graph_calls import Call, GraphTensor, Item, Part, Read, add_lines, graph_call, users_lines
 from bridge.primitive.kernel import one_at_a_time
 from bridge.programs import plan, result_tree, store, tree
+from bridge.programs.alike import named_integers
 from bridge.programs.attributes import Attributes
 from bridge.programs.calls import AsksForData, Refusal
 from bridge.programs.capture import Spec
@@ -31,6 +32,7 @@ from bridge.programs.counts import CARRIER, NoSize, Uneven
 from bridge.programs.data_sizes import Line, Sizes, UnknownSize, is_answer
 from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.held import Changes
+from bridge.programs.kept_elsewhere import is_own
 from bridge.programs.kernel import count_kernel, forward_kernel, program_call, program_result
 from bridge.programs.refusals import (
     PythonDraws,
@@ -316,7 +318,17 @@ class GraphProgram:
             return found
 
         form = wanted.has_one_form
-        return for_all_sizes(wanted.specs, plan_for, self._shapes, wanted.answers, form, wanted.is_count, first)
+        named = self._named(wanted.specs)
+        return for_all_sizes(wanted.specs, plan_for, self._shapes, wanted.answers, form, wanted.is_count, first, named)
+
+    def _named(self, specs: Sequence[Spec]) -> frozenset[int]:
+        """The numbers that the function may compare a size with."""
+        parts = [part for module in self.state.modules for part in module.modules()]
+        kinds = {kind.__module__ for owner in (*parts, *self.state.cells) for kind in type(owner).__mro__}
+        files = {getattr(sys.modules.get(name), "__file__", None) for name in kinds}
+        files.add(getattr(getattr(self.function, "__code__", None), "co_filename", None))
+        own = (file for file in files if file and is_own(file))
+        return named_integers(own, [*parts, *self.state.cells], (size for spec in specs for size in spec.shape))
 
     def _plan(self, wanted: _Wanted) -> plan.Plan:
         """The plan for inputs like these: the one kept, or a new one."""

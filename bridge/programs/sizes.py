@@ -68,6 +68,7 @@ def for_all_sizes(
     is_uniform: bool,
     counts: bool,
     first: Sequence[Shape] | None,
+    named: Collection[int],
 ) -> Plan:
     """A plan whose programs are families.
 
@@ -79,6 +80,7 @@ def for_all_sizes(
         is_uniform: whether the plans have the form of uniform.py.
         counts: whether the programs give further sizes that data decides.
         first: shapes of the inputs that have unknown sizes, to be tried first.
+        named: see Alike.
 
     Raises:
         OtherForm: the plans need the form of uniform.py.
@@ -86,7 +88,7 @@ def for_all_sizes(
         Refusal: which tensors there are, or their ranks, follows from an unknown size.
         Exception: what the function raises at all sizes that were tried.
     """
-    family = _Family(list(specs), plan_for, known, answers, is_uniform, counts, first)
+    family = _Family(list(specs), plan_for, known, answers, is_uniform, counts, first, named)
     _families.append(family)
     if len(answers) <= _MOST_FLIPPED:
         family.try_other_answers()
@@ -109,6 +111,7 @@ class _Family:
         is_uniform: bool,
         counts: bool,
         first: Sequence[Shape] | None,
+        named: Collection[int],
     ) -> None:
         self._specs = specs
         self._plan_for = plan_for
@@ -123,7 +126,7 @@ class _Family:
         ]
         self._plans: dict[tuple[Shape, ...], Plan] = {}
         dimensions = [(i, specs[i].shape) for i in self._unknown]
-        self._alike = Alike([i in answers for i, shape in dimensions for size in shape if size < 0])
+        self._alike = Alike([i in answers for i, shape in dimensions for size in shape if size < 0], named)
         self.plan = self._tried(known, first)
 
     def _tried(self, known: Sequence[Sequence[Shape]], first: Sequence[Shape] | None) -> Plan:

@@ -1,0 +1,73 @@
+"""Modules whose rows go to parts that data chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+
+class Rows(nn.Module):
+    """Something of the rows of a layer that are more than a threshold, and of those that are not."""
+
+    def __init__(self, function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, are_more = self.layer(x), x[:, 0] > 0
+        return self.function(y[are_more], y[~are_more])
+
+
+class Experts(nn.Module):
+    """Each takes the rows that chose it. What they give is put together, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(4, 4)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4)) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, chosen = self.gate(x).softmax(-1).topk(2, -1)
+        out = torch.zeros_like(x)
+        parts = []
+        for i, expert in enumerate(self.experts):
+            row, which = torch.where(chosen == i)
+            given = expert(x[row]) * weights[row, which, None]
+            out = out.index_add(0, row, given)
+            parts.append(given)
+        return out + torch.cat(parts).sum(0)
+
+
+class Asking(Experts):
+    """Only experts that were chosen run."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, chosen = self.gate(x).softmax(-1).max(-1)
+        out = torch.zeros_like(x)
+        for i, expert in enumerate(self.experts[:2]):
+            mask = chosen == i
+            if mask.any():
+                out[mask] += expert(x[mask]) * weights[mask, None]
+        return out
+
+
+class Counted(Experts):
+    """As DeepSeek's: experts that nobody chose are left out."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, chosen = self.gate(x).softmax(-1).topk(2, -1)
+        counts = torch.bincount(chosen.flatten(), minlength=len(self.experts)).tolist()
+        out = torch.zeros_like(x)
+        for i, expert in enumerate(self.experts):
+            if counts[i] == 0:
+                continue
+            row, which = torch.where(chosen == i)
+            out[row] += expert(x[row]) * weights[row, which, None]
+        return out
+
+
+def attention(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return ((a @ a.T).softmax(-1).view(-1).sum() + (a @ b.T).view(-1).mean()) * torch.cat([a, b, a]).mean(0)
