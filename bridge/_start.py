@@ -46,6 +46,8 @@ def _start() -> None:
     direct.infer_at_run_time()
     _mindspore.auto_levels()
     _mindspore.stop_recordings_that_fail()
+    if direct.is_built():
+        _mindspore.begin_gradients_with(lambda result: direct.ones_like(result, devices.target() != "GPU"))
     _mindspore.suggest_keys()
     _mindspore.compile_failed_graphs_anew(_late_failures(shared))
     _mindspore.refuse_in_vmap(lambda primitive: getattr(primitive, "refused_in_vmap", ""))

@@ -115,6 +115,11 @@ def is_any_assigned() -> bool:
     return bool(_module().Module.is_any_assigned())
 
 
+def ones_like(tensor: Any, on_host: bool) -> Any:
+    """Ones as MindSpore's tensor, on the CPU or on MindSpore's GPU; None if the dtype of the tensor has no gradient."""
+    return _module().ones_like(tensor, on_host)
+
+
 def in_pool() -> Any:
     """A context in which large tensors that PyTorch makes on this thread and the CPU lie in the memory that MindSpore
     keeps for its own, so that they leave no gaps in the C library's."""

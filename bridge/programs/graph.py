@@ -351,12 +351,13 @@ class GraphProgram:
         before = Attributes(self.state.modules)
         try:
             found = self._capture(wanted)
-            before.restore_caches(found[1].is_constant, found[1].has_data_of, found[1].is_table)
+            before.restore_caches(found[1].is_constant, found[1].has_data_of, found[1].is_table, found[1].tensors)
             kept = found[1].kept
             kept.give_data_in(self.state.modules)
             changed = kept.cached + before.changed() + kept.unknown + before.changed_globals()
             is_other = bool(kept.cached)
-            if changed and not is_other and (kept.unknown or not before.are_caches(found[1].follows_from_state)):
+            may_differ = kept.unknown or not before.are_caches(found[1].follows_from_state)
+            if changed and not is_other and may_differ and not wanted.is_count:  # the program itself counts too
                 is_other = self._differs_now(found[0], wanted, before)
             kept.forget()
             if is_other:

@@ -5,6 +5,8 @@ compute something else for other data, and is refused: but where the question is
 takes them to be, and checks it. On the way to an error the program may ask for numbers, as
 `raise ValueError(f"{x.max().item()} is too large")` does: it is given NaN, as long as it then raises an error. For an
 integer it is given one, until it is known that the run is not on that way: there it is a size (data_sizes.py).
+
+A question that decides about messages only is none (messages.py).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import Any
 import torch
 
 from bridge.programs.calls import Call, Refusal, Register, in_line
+from bridge.programs.messages import is_for_messages
 
 _TORCH = pathlib.Path(torch.__file__).parent
 _OWN = pathlib.Path(__file__).parent
@@ -51,6 +54,7 @@ _ALIKE = 4
 _HELD = "other buffers"
 # What an answer leads to whose both values lead to the end, where data says which.
 _BOTH_WAYS = "the program goes on"
+FOR_MESSAGES = "a graph says nothing when it runs"
 _TOO_MANY = "more questions depend on data than a graph looks into: PyNative mode takes them as they come"
 _NOT_FINITE = "a graph takes all numbers to be finite here, and PyNative mode takes others too"
 
@@ -128,8 +132,11 @@ class Guards:
             self._answers[-1] = Answer(None)
             return self._answers[-1]
         if self._asked == len(self._answers):
-            is_held = self.takes_held and held() is not None
-            self._answers.append(Answer(None, _HELD) if is_held else self._first(of_finite()))
+            if is_for_messages(_question()):
+                self._answers.append(Answer(False, FOR_MESSAGES))
+            else:
+                is_held = self.takes_held and held() is not None
+                self._answers.append(Answer(None, _HELD) if is_held else self._first(of_finite()))
         self._asked += 1
         return self._answers[self._asked - 1]
 

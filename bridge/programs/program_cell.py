@@ -63,6 +63,8 @@ class ProgramCell(ms.nn.Cell):
         self.__dict__["program_parameters"] = list(parameters)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if type(value) is bool and type(self.__dict__.get(name)) is bool:  # MindSpore sets four in each recorded call
+            return object.__setattr__(self, name, value)
         self._refuse_other(name, value)
         # MindSpore writes to such an attribute, as to `phase`, and takes the name for that of the Parameter.
         above: Any = ms.nn.Cell if name in self._names_of_attributes else ProgramCell

@@ -46,7 +46,7 @@ from bridge.programs.data_sizes import DataSizes, Place, Sizes, Told, UnknownSiz
 from bridge.programs.drawn_ranges import answer_of_all, bounds
 from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.finiteness import answer_of_finite
-from bridge.programs.guards import EQUAL, Answer, Guards, checks, is_equal, is_integer, is_question
+from bridge.programs.guards import EQUAL, FOR_MESSAGES, Answer, Guards, checks, is_equal, is_integer, is_question
 from bridge.programs.held import TAKEN, Held
 from bridge.programs.kept_elsewhere import KeptElsewhere, is_own
 from bridge.programs.known_integers import known_integer
@@ -561,6 +561,8 @@ class Tape(TorchDispatchMode):
 
     def _checked(self, answer: Answer, register: int) -> bool | None:
         """The answer to a question, with calls that check it."""
+        if answer.error == FOR_MESSAGES:
+            return answer.value
         if answer.value is not None:
             self.answered.note(register, answer.value)
         self.calls += checks(answer, register, self._like(register))

@@ -1,6 +1,7 @@
 // Launches on MindSpore's CUDA stream, as cpu.cpp on a CPU. Host code alone: ATen brings the kernels.
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -54,11 +55,21 @@ int launch_cuda(int nparam, void **params, int *ndims, int64_t **shapes, const c
 
 extern "C" {
 
-// Fills memory with zeros, in the order of the stream (mindspore/python/zeros.h).
+// Fills memory with zeros, in the order of the stream (mindspore/python/filled.h).
 void ms_ext_zero(void *data, size_t bytes, void *stream) {
   const auto cuda_stream = static_cast<cudaStream_t>(stream);
   const c10::cuda::CUDAGuard guard(ms_ext::device_of(cuda_stream, 1, &data));
   C10_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, cuda_stream));
+}
+
+// Fills memory for so many numbers of a dtype with ones, in the order of the stream (mindspore/python/filled.h).
+void ms_ext_one(void *data, size_t count, const char *dtype, void *stream) {
+  const auto cuda_stream = static_cast<cudaStream_t>(stream);
+  const c10::Device device = ms_ext::device_of(cuda_stream, 1, &data);
+  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromExternal(cuda_stream, device.index()));
+  const at::InferenceMode no_gradient;
+  const auto options = at::device(device).dtype(ms_ext::scalar_type(dtype));
+  at::from_blob(data, {static_cast<int64_t>(count)}, options).fill_(1);
 }
 
 // The device of some memory: -1 if it is the host's.

@@ -17,6 +17,7 @@
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
 #include "include/utils/pynative/grad_state.h"
 #include "include/utils/pynative/variable.h"
+#include "mindspore/python/filled.h"
 #include "mindspore/python/memory.h"
 #include "mindspore/python/mixed_precision.h"
 #include "mindspore/python/needs.h"
@@ -802,6 +803,14 @@ class Module {
 void define_module(py::module &module) {
   module.def("address", [](const py::object &own) {
     return reinterpret_cast<uintptr_t>(data_of(mindspore::tensor::ConvertToTensor(own)));
+  });
+  // Ones as the tensor, by which a gradient begins; None if the tensor's dtype has no gradient.
+  module.def("ones_like", [](const py::object &own, bool on_host) -> py::object {
+    const TensorPtr tensor = tensor_of(own);
+    if (!may_require_grad(tensor->data_type())) return py::none();
+    const ms::Tensor ones(tensor->data_type(), tensor->shape());
+    std::make_shared<ms_ext::pynative::Ones>(on_host)->Run({}, {ones});
+    return py::cast(ones);
   });
   // Whether PyTorch's tensor is elsewhere than both were, and MindSpore's Parameter is not.
   module.def("is_assigned", [](const py::object &own, const py::object &torch) {

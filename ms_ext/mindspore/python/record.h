@@ -11,12 +11,12 @@
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
 #include "include/runtime/pipeline/pipeline.h"
 #include "include/utils/pynative/grad_state.h"
+#include "mindspore/python/filled.h"
 #include "mindspore/python/inference.h"
 #include "mindspore/python/needs.h"
 #include "mindspore/python/python_object.h"
 #include "mindspore/python/queues.h"
 #include "mindspore/python/torch_call.h"
-#include "mindspore/python/zeros.h"
 
 namespace ms_ext::pynative {
 

@@ -1,0 +1,140 @@
+"""The ones by which PyNative mode begins a gradient (`begin_gradients_with` in bridge/_mindspore.py)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+
+import bridge
+from bridge import aten
+from bridge.op import devices, dtypes
+from bridge.primitive import direct
+from shared import torch_device
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The ones that the bridge makes."""
+    aten.relu(ms.Tensor([1.0]))  # the first call in the process prepares it
+    found: list[Any] = []
+    own = direct.ones_like
+
+    def noted(tensor: Any, on_host: bool) -> Any:
+        found.append(own(tensor, on_host))
+        return found[-1]
+
+    monkeypatch.setattr(direct, "ones_like", noted)
+    return found
+
+
+@pytest.mark.parametrize(
+    "dtype", [ms.float32, ms.float64, ms.float16, ms.bfloat16, ms.complex64, ms.complex128], ids=str
+)
+@pytest.mark.parametrize("shape", [(), (0, 2), (3,), (2, 33)], ids=str)
+def test_the_ones_have_the_dtype_and_the_shape(dtype: Any, shape: tuple[int, ...]) -> None:
+    like = aten.to(ms.Tensor(np.zeros(shape, np.float32)), dtypes.to_torch(dtype))
+    ones = direct.ones_like(like, devices.target() != "GPU")
+    assert (ones.dtype, ones.shape) == (dtype, shape)
+    assert (aten.to(ones, torch.complex128).asnumpy() == np.ones(shape)).all()
+
+
+def test_there_are_none_for_integers() -> None:
+    assert direct.ones_like(ms.Tensor([1, 2]), devices.target() != "GPU") is None
+
+
+def test_a_modules_gradient_begins_with_them(made: list[Any]) -> None:
+    torch.manual_seed(0)
+    module, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+    cell, module = bridge.cell(copy.deepcopy(module)), module.to(torch_device())
+    value, gradients = ms.value_and_grad(cell, None, cell.trainable_params())(ms.Tensor(x.numpy()))
+    expected = module(x.to(torch_device()))
+    expected.backward(torch.ones_like(expected))
+    assert len(made) == 1
+    np.testing.assert_array_equal(value.asnumpy(), expected.detach().cpu().numpy())
+    for gradient, parameter in zip(gradients, module.parameters(), strict=True):
+        assert parameter.grad is not None
+        np.testing.assert_array_equal(gradient.asnumpy(), parameter.grad.cpu().numpy())
+
+
+@pytest.mark.parametrize(
+    "differentiate",
+    [
+        lambda f, x: ms.grad(f)(x),
+        lambda f, x: ms.value_and_grad(f)(x)[1],
+        lambda f, x: ms.grad(f, grad_position=(0,))(x),
+        lambda f, x: ms.ops.GradOperation()(f)(x),
+        lambda f, x: ms.ops.GradOperation(get_all=True)(f)(x)[0],
+        lambda f, x: ms.grad(f, return_ids=True)(x)[1],
+    ],
+)
+def test_mindspores_functions_begin_with_them(made: list[Any], differentiate: Any) -> None:
+    found = differentiate(lambda x: ms.ops.exp(x) * 2, ms.Tensor([0.0, 1.0]))
+    np.testing.assert_allclose(found.asnumpy(), 2 * np.exp([0.0, 1.0]), rtol=1e-6)  # MindSpore's exp, not PyTorch's
+    assert len(made) == 1
+
+
+def test_weights_by_position_and_list(made: list[Any]) -> None:
+    x, weight = ms.Tensor([2.0, 3.0]), ms.Parameter(ms.Tensor([5.0, 7.0]), name="weight")
+    of_input, (of_weight,) = ms.grad(lambda x: x * weight, 0, [weight])(x)
+    assert (of_input.asnumpy().tolist(), of_weight.asnumpy().tolist()) == ([5.0, 7.0], [2.0, 3.0])
+    assert len(made) == 1
+
+
+def test_what_has_a_first_gradient_or_several_results_is_left_alone(made: list[Any]) -> None:
+    x = ms.Tensor([2.0, 3.0])
+    given = ms.ops.GradOperation(sens_param=True)(lambda x: x * x)(x, ms.Tensor([10.0, 100.0]))
+    assert given.asnumpy().tolist() == [40.0, 600.0]
+    assert ms.grad(lambda x: (x * x, x))(x).asnumpy().tolist() == [5.0, 7.0]
+    gradient, (other,) = ms.grad(lambda x: (x * x, x + 1), has_aux=True)(x)
+    assert (gradient.asnumpy().tolist(), other.asnumpy().tolist()) == ([4.0, 6.0], [3.0, 4.0])
+    assert made == []
+
+
+def test_a_gradient_of_a_gradient(made: list[Any]) -> None:
+    x = ms.Tensor([2.0, 3.0])
+    assert ms.grad(ms.grad(lambda x: x * x * x))(x).asnumpy().tolist() == [12.0, 18.0]
+    assert made
+
+
+def test_a_cell_that_records_and_is_not_differentiated_leaves_nothing(made: list[Any]) -> None:
+    cell, x = ms.nn.Dense(2, 1), ms.Tensor([[1.0, 2.0]])
+    cell.set_grad()
+    cell(x)
+    found = ms.grad(lambda x: (x * x).sum())(x)
+    assert found.asnumpy().tolist() == [[2.0, 4.0]]
+    assert [tuple(ones.shape) for ones in made] == [()]
+
+
+@pytest.mark.parametrize("other", [np.ones(3, np.float32), np.ones(2, np.float16)], ids=str)
+def test_a_call_that_was_recorded_before_is_told_from_later_ones(other: np.ndarray) -> None:
+    cell, x = ms.nn.ReLU(), ms.Tensor([1.0, -2.0])
+    cell.set_grad()
+    kept = cell(x), cell(ms.Tensor(other))
+    assert ms.grad(cell)(x).asnumpy().tolist() == [1.0, 0.0]
+    del kept
+
+
+def test_an_error_does_not_reach_the_next_gradient(made: list[Any]) -> None:
+    def raising(x: ms.Tensor) -> ms.Tensor:
+        raise ValueError("no")
+
+    x = ms.Tensor([2.0, 3.0])
+    with pytest.raises(ValueError, match="no"):
+        ms.grad(raising)(x)
+    assert ms.grad(lambda x: x * x)(x).asnumpy().tolist() == [4.0, 6.0]
+
+
+def test_a_hook_may_write_to_the_first_gradient() -> None:
+    def tripled(module: Any, inputs: Any, outputs: Any) -> Any:
+        return (inputs[0].mul_(3),)
+
+    module = torch.nn.Identity()
+    module.register_full_backward_hook(tripled)
+    cell = bridge.cell(module)
+    for _ in range(2):
+        assert ms.grad(cell)(ms.Tensor([1.0, 2.0])).asnumpy().tolist() == [3.0, 3.0]
