@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import pathlib
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -182,3 +183,12 @@ def test_what_is_not_finite_may_be_told() -> None:
     found = bridge.cell(module)(ms.Tensor(case)).asnumpy()
     wanted = expected(torch.from_numpy(case).to(torch_device())).detach().cpu().numpy()
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_file_that_has_changed_is_not_believed(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "changed.py"
+    path.write_text("def forward(module, x):\n    if x.mean() > 0:\n        x = x * 2\n    return x\n")
+    space: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), space)
+    path.write_text("def forward(module, x):\n    if x.mean() > 0:\n        print(x)\n    return x\n")
+    compare(space["forward"])

@@ -12,7 +12,7 @@ import functools
 import linecache
 import logging
 import warnings
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -33,10 +33,9 @@ _ABSENT = object()
 
 def is_for_messages(frame: FrameType) -> bool:
     """Whether the line that asks is the test of an `if` that says something, and does nothing else."""
-    statement = _ifs("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))).get(frame.f_lineno)
-    if statement is None:
-        return False
-    return _Names(frame).says(statement)
+    source = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
+    statement = _ifs(source).get(frame.f_lineno)
+    return statement is not None and frame.f_code in _codes(source) and _Names(frame).says(statement)
 
 
 @functools.lru_cache(maxsize=64)
@@ -48,6 +47,18 @@ def _ifs(source: str) -> dict[int, ast.If]:
         return {}
     found = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
     return {line: node for node in found for line in range(node.test.lineno, (node.test.end_lineno or 0) + 1)}
+
+
+@functools.lru_cache(maxsize=64)
+def _codes(source: str) -> set[CodeType]:
+    """The code of a file. Where that has changed since it was imported, it is another one than runs."""
+    found: set[CodeType] = set()
+    left = [compile(source, "", "exec", dont_inherit=True)]
+    while left:
+        code = left.pop()
+        found.add(code)
+        left += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return found
 
 
 class _Names:
