@@ -500,29 +500,3 @@ def test_a_table_that_each_call_writes_again_is_no_state() -> None:
 def test_a_table_that_is_another_one_after_a_call_is_state(how: dict[str, bool]) -> None:
     with pytest.raises(RuntimeError, match="neither a parameter nor a persistent buffer"):
         jitted(bridge.cell(Rotary(**how)))(ms.Tensor(data(3, 4)))
-
-
-class KeepsAConstant(torch.nn.Module):
-    """What a call puts in the place of a constant that it has used, the next call uses."""
-
-    def __init__(self, of_data: bool) -> None:
-        super().__init__()
-        self.layer, self.scale, self.of_data = torch.nn.Linear(4, 4), torch.tensor(1.0, device=torch_device()), of_data
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.layer(x) * self.scale
-        self.scale = torch.tensor(1.0 if self.of_data and x.mean() < 0 else 2.0, device=x.device)
-        return y
-
-
-@pytest.mark.parametrize("of_data", [False, True])
-def test_a_constant_that_the_next_call_uses_is_refused(of_data: bool) -> None:
-    cell = bridge.cell(KeepsAConstant(of_data))
-
-    @ms.jit
-    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        return cell(x)
-
-    with pytest.raises(RuntimeError, match="scale changes in a call"):
-        for seed in range(4):
-            call(ms.Tensor(data(3, 4, seed=seed)))

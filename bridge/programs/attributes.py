@@ -189,27 +189,22 @@ class Attributes:
         is_constant: Callable[[torch.Tensor, set[int]], bool],
         has_data_of: Callable[[torch.Tensor, torch.Tensor], bool],
         is_table: Callable[[torch.Tensor], bool],
-        found: set[int],
     ) -> None:
         """Have what the next call would compute again be as it was: a table of positions, say, with its length, also
         one that is written to. Or a table with the same data as before, on another device perhaps.
 
         Args:
             is_constant, has_data_of, is_table: see Origin.
-            found: the ids of the tensors that the call has used: it would use what it has put in their place.
         """
         for _, module, before, now in self._changed():
             both = {key: _changed_parts(before.get(key), now[key]) for key in now}
             changed = {key: [leaf for _, part in parts for leaf in _tensors(part)] for key, parts in both.items()}
             own = {id(leaf) for parts in both.values() for part, _ in parts for leaf in _tensors(part)}
-            used = {
-                key for key, parts in both.items() for part, _ in parts if not found.isdisjoint(map(id, _tensors(part)))
-            }
             others = {
                 key
                 for key, tensors in changed.items()
-                if not all(_have_data_of(*part, has_data_of) for part in both[key])
-                and (key in used or not all(is_constant(leaf, own) for leaf in tensors))
+                if not all(is_constant(leaf, own) for leaf in tensors)
+                and not all(_have_data_of(*part, has_data_of) for part in both[key])
             }
             own_tables = any(map(is_table, [*_tensors_in(vars(module)), *_tensors_in(module._buffers)]))
             if own_tables or any(changed[key] for key in changed.keys() - others):

@@ -351,7 +351,7 @@ class GraphProgram:
         before = Attributes(self.state.modules)
         try:
             found = self._capture(wanted)
-            before.restore_caches(found[1].is_constant, found[1].has_data_of, found[1].is_table, found[1].tensors)
+            before.restore_caches(found[1].is_constant, found[1].has_data_of, found[1].is_table)
             kept = found[1].kept
             kept.give_data_in(self.state.modules)
             changed = kept.cached + before.changed() + kept.unknown + before.changed_globals()

@@ -1,52 +1,59 @@
-"""Questions that decide about messages only: `if x.min() < -1: print("the minimum is", x.min())`.
+"""Questions that decide about messages only: `if torch.min(x) < -1: print("the minimum is", torch.min(x))`.
 
-Nothing follows from them, so a graph does not ask: it leaves the message out.
+Nothing follows from them, so a graph does not ask: it leaves the message out. What might do something else, as a
+property or a method of the user's, is not taken for a message.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-import contextlib
+import dis
 import functools
 import linecache
 import logging
-import warnings
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
-# What has no effect, of tensors, of torch and of strings. No name ends with an underscore, and nothing draws.
-_METHODS = {
-    "abs", "all", "amax", "amin", "any", "cpu", "detach", "dim", "eq", "float", "format", "ge", "gt", "isfinite",
-    "isinf", "isnan", "item", "join", "le", "lt", "max", "mean", "median", "min", "ne", "norm", "numel", "numpy",
-    "size", "std", "sum", "tolist", "var",
-}  # fmt: skip
-_FUNCTIONS = (abs, bool, float, int, len, list, max, min, repr, round, str, sum, tuple, type)
-_PLAIN = (
-    ast.BinOp, ast.BoolOp, ast.Compare, ast.Constant, ast.Dict, ast.FormattedValue, ast.IfExp, ast.JoinedStr, ast.List,
-    ast.Slice, ast.Starred, ast.Tuple, ast.UnaryOp,
-)  # fmt: skip
-_ABSENT = object()
+# Of a tensor of any size, they give one, and change nothing.
+_NUMBERS = {"amax", "amin", "max", "mean", "min", "sum"}
+_TENSORS = {"isfinite", "isinf", "isnan", "abs", "detach"}
+_ATTRIBUTES = {"device", "dtype", "shape"}
+_PRINTED = (torch.Tensor, int, float, bool, str, type(None), torch.Size, torch.dtype, torch.device)
+_LOGGERS = (logging.Logger, type(logging.root))
+_LEVELS = {"critical", "debug", "error", "info", "warning"}
+# In the test of an `if`, what the answer may decide about besides the branch.
+_DECIDES = (ast.BoolOp, ast.IfExp, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def is_for_messages(frame: FrameType) -> bool:
-    """Whether the line that asks is the test of an `if` that says something, and does nothing else."""
+    """Whether it is an `if` that asks, for its test, and that says something and does nothing else."""
+    if not dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("POP_JUMP"):
+        return False
     source = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
     statement = _ifs(source).get(frame.f_lineno)
-    return statement is not None and frame.f_code in _codes(source) and _Names(frame).says(statement)
+    if statement is None or frame.f_code not in _codes(source):
+        return False
+    return all(map(_Names(frame).says, (*statement.body, *statement.orelse)))
 
 
 @functools.lru_cache(maxsize=64)
 def _ifs(source: str) -> dict[int, ast.If]:
-    """The `if`s of a file, by the lines of their tests."""
+    """The `if`s of a file whose tests are computed as a whole whatever the answer is, by the lines of these."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return {}
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
+    found = [
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and not any(map(_decides, ast.walk(node.test)))
+    ]
     return {line: node for node in found for line in range(node.test.lineno, (node.test.end_lineno or 0) + 1)}
+
+
+def _decides(node: ast.AST) -> bool:
+    return isinstance(node, _DECIDES) or (isinstance(node, ast.Compare) and len(node.ops) > 1)
 
 
 @functools.lru_cache(maxsize=64)
@@ -68,65 +75,61 @@ class _Names:
         self._spaces = frame.f_locals, frame.f_globals, vars(builtins)
 
     def says(self, statement: ast.stmt) -> bool:
-        """Whether a statement says something and does nothing else."""
-        if isinstance(statement, ast.Pass):
-            return True
-        if isinstance(statement, ast.If):
-            return self.have_no_effect(statement.test) and all(map(self.says, (*statement.body, *statement.orelse)))
+        """Whether a statement says something, if anything, and does nothing else."""
         if not isinstance(statement, ast.Expr):
-            return False
+            return isinstance(statement, ast.Pass)
         call = statement.value
         if not isinstance(call, ast.Call):
             return isinstance(call, ast.Constant)
-        function = self._value(call.func)
-        is_message = function is print or function is warnings.warn or self._logs(call.func)
-        return is_message and self._take_no_effect(call)
+        is_print = isinstance(call.func, ast.Name) and self._value(call.func) is print
+        named = [
+            (word.arg in {"end", "flush", "sep"}) and isinstance(word.value, ast.Constant) for word in call.keywords
+        ]
+        return (is_print or self._logs(call.func)) and all(named) and all(map(self._is_plain, call.args))
 
     def _logs(self, function: ast.expr) -> bool:
-        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Call):
-            return self._value(function.value.func) is logging.getLogger
-        value = self._value(function)
-        if getattr(value, "__module__", None) == logging.__name__:
-            return True
-        return isinstance(getattr(value, "__self__", None), (logging.Logger, logging.LoggerAdapter))
-
-    def have_no_effect(self, *expressions: ast.expr) -> bool:
-        """Whether nothing else follows from computing these."""
-        return all(map(self._has_no_effect, expressions))
-
-    def _has_no_effect(self, expression: ast.expr) -> bool:
-        if isinstance(expression, ast.Name):
-            return True
-        if isinstance(expression, (ast.Attribute, ast.Subscript)):
-            return self._value(expression) is not _ABSENT or self.have_no_effect(expression.value)
-        if isinstance(expression, ast.Call):
-            return self._asks(expression.func) and self._take_no_effect(expression)
-        children = [child for child in ast.iter_child_nodes(expression) if isinstance(child, ast.expr)]
-        return isinstance(expression, _PLAIN) and self.have_no_effect(*children)
-
-    def _take_no_effect(self, call: ast.Call) -> bool:
-        return self.have_no_effect(*call.args, *(keyword.value for keyword in call.keywords))
-
-    def _asks(self, function: ast.expr) -> bool:
-        """Whether a function is one of those that have no effect."""
-        if not isinstance(function, ast.Attribute):
-            return any(self._value(function) is known for known in _FUNCTIONS)
-        if function.attr not in _METHODS:
+        if not isinstance(function, ast.Attribute) or function.attr not in _LEVELS:
             return False
-        owner = function.value
-        value = self._value(owner)
-        if value is not _ABSENT:
-            return value is torch or isinstance(value, (torch.Tensor, str))
-        if isinstance(owner, ast.Subscript):
-            return isinstance(self._value(owner.value), torch.Tensor)
-        return not isinstance(owner, (ast.Name, ast.Attribute)) and self._has_no_effect(owner)
+        owner = self._value(function.value)
+        return owner is logging or type(owner) in _LOGGERS
+
+    def _is_plain(self, given: ast.expr) -> bool:
+        """Whether nothing follows from computing this, and from writing it as text."""
+        if isinstance(given, ast.JoinedStr):
+            return all(map(self._is_plain, given.values))
+        if isinstance(given, ast.FormattedValue):
+            is_number = given.format_spec is None or self._is_number(given.value)
+            return is_number and self._is_plain(given.value)
+        if isinstance(given, ast.Attribute):
+            return given.attr in _ATTRIBUTES and isinstance(self._value(given.value), torch.Tensor)
+        if isinstance(given, ast.Name):
+            value = self._value(given)
+            return type(value) in _PRINTED or isinstance(value, torch.Tensor)
+        return isinstance(given, ast.Constant) or self._is_tensor(given) or self._is_number(given)
+
+    def _is_number(self, given: ast.expr) -> bool:
+        """Whether this is the number in a tensor that has one."""
+        function = given.func if isinstance(given, ast.Call) and not given.args and not given.keywords else None
+        if not isinstance(function, ast.Attribute) or function.attr != "item":
+            return False
+        return self._is_tensor(function.value, _NUMBERS)
+
+    def _is_tensor(self, given: ast.expr, methods: set[str] = _NUMBERS | _TENSORS) -> bool:
+        """Whether this asks a tensor, by one of these methods or functions."""
+        if not isinstance(given, ast.Call) or not isinstance(given.func, ast.Attribute) or given.keywords:
+            return False
+        owner, arguments = given.func.value, given.args
+        if self._value(owner) is torch and len(arguments) == 1:
+            owner, arguments = arguments[0], []
+        is_tensor = isinstance(self._value(owner), torch.Tensor) or self._is_tensor(owner)
+        return given.func.attr in methods and not arguments and is_tensor
 
     def _value(self, expression: ast.expr) -> Any:
-        """What a name, also one with dots, stands for; _ABSENT for other expressions."""
+        """What a name stands for, or a name's attribute that it has of its own; None for other expressions."""
         if isinstance(expression, ast.Name):
-            return next((space[expression.id] for space in self._spaces if expression.id in space), _ABSENT)
-        if isinstance(expression, ast.Attribute):
+            return next((space[expression.id] for space in self._spaces if expression.id in space), None)
+        if isinstance(expression, ast.Attribute) and isinstance(expression.value, ast.Name):
             owner = self._value(expression.value)
-            with contextlib.suppress(Exception):  # of a property
-                return _ABSENT if owner is _ABSENT else getattr(owner, expression.attr, _ABSENT)
-        return _ABSENT
+            if isinstance(owner, torch.nn.Module) and not hasattr(type(owner), expression.attr):
+                return vars(owner).get(expression.attr)
+        return None
