@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from bridge import _mindspore, seeds
 from bridge.infer import strides
@@ -47,10 +48,19 @@ def _start() -> None:
     _mindspore.auto_levels()
     _mindspore.stop_recordings_that_fail()
     if direct.is_built():
-        _mindspore.begin_gradients_with(lambda result: direct.ones_like(result, devices.target() != "GPU"))
+        _mindspore.begin_gradients_with(_ones_like)
     _mindspore.suggest_keys()
     _mindspore.compile_failed_graphs_anew(_late_failures(shared))
     _mindspore.refuse_in_vmap(lambda primitive: getattr(primitive, "refused_in_vmap", ""))
+
+
+def _ones_like(tensor: Any) -> Any:
+    """Ones by which a gradient begins; None if the tensor's dtype has no gradient, or the bridge no kernels for
+    MindSpore's device. It makes the CUDA operators ready: MindSpore may ask before the first of their calls."""
+    device = devices.target()
+    if device == "CPU" or (device == "GPU" and devices.has_cuda_set()):
+        return direct.ones_like(tensor, device == "CPU")
+    return None
 
 
 def _late_failures(shared: ctypes.CDLL) -> Callable[[], int]:

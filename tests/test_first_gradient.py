@@ -110,6 +110,16 @@ def test_a_cell_that_records_and_is_not_differentiated_leaves_nothing(made: list
     assert [tuple(ones.shape) for ones in made] == [()]
 
 
+@pytest.mark.parametrize("device", ["GPU", "Ascend"])
+def test_mindspore_makes_them_where_the_bridge_has_no_kernels(
+    device: str, made: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "target", lambda: device)
+    monkeypatch.setattr(devices, "has_cuda_set", lambda: False)
+    assert ms.grad(lambda x: x * x)(ms.Tensor([2.0, 3.0])).asnumpy().tolist() == [4.0, 6.0]
+    assert made == []
+
+
 @pytest.mark.parametrize("other", [np.ones(3, np.float32), np.ones(2, np.float16)], ids=str)
 def test_a_call_that_was_recorded_before_is_told_from_later_ones(other: np.ndarray) -> None:
     cell, x = ms.nn.ReLU(), ms.Tensor([1.0, -2.0])
