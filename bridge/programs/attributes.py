@@ -24,6 +24,7 @@ from bridge.programs.written_down import is_of_package, slots_of
 
 _PLAIN = (bool, int, float, complex, str, bytes)
 _CONTAINERS = (dict, list, tuple, deque)
+_NO_NUMBERS = (torch.Tensor, type(None), torch.device, torch.dtype, torch.layout, torch.memory_format)
 # What is not looked into: bridge/programs/kept_elsewhere.py knows functions, classes and files.
 _WHOLE = (
     *_PLAIN, type(None), torch.Tensor, torch.nn.Module, ms.Tensor, ms.nn.Cell, type, FunctionType, MethodType,
@@ -31,7 +32,7 @@ _WHOLE = (
 )  # fmt: skip
 _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator)
 # Of what a file has, these and objects of its own classes.
-_GLOBALS = (*_PLAIN, *_CONTAINERS, *_GENERATORS, set, np.ndarray, SimpleNamespace)
+_GLOBALS = (*_PLAIN, *_CONTAINERS, *_GENERATORS, set, np.ndarray, SimpleNamespace, torch.Tensor)
 # Of what code finds by name, these, and objects of the user's classes.
 _NAMED = (
     *_PLAIN, *_CONTAINERS, set, np.ndarray, type(None), torch.Tensor, torch.nn.Module, SimpleNamespace,
@@ -144,7 +145,7 @@ class Attributes:
         self._before = [(f"{name}.{path}".rstrip("."), part, _attributes(part, look)) for name, path, part in parts]
         self._registered = [_Registered(f"{name}.{path}".rstrip("."), part) for name, path, part in parts]
         self._classes = {kind for _, _, part in parts for kind in type(part).__mro__ if is_own(_file(kind))}
-        self._globals = self._globals_now()
+        self._globals, self._tensors = self._globals_now()
 
     def take_back_registered(self) -> list[str]:
         """Have the modules have the parameters, parts and modes that they had. Gives the names of those that were
@@ -165,14 +166,21 @@ class Attributes:
         """The names of those that are others now."""
         return [f"{path}.{key}" for path, _, _, changed in self._changed() for key in changed]
 
-    def changed_globals(self) -> list[str]:
-        """The names of what their files and classes have otherwise now, but for tensors."""
-        before, now, compared = self._globals, self._globals_now(), set[int]()
-        return [name for name in now if name in before and not _is_same(before[name], now[name], compared)]
+    def changed_globals(self, uses: Callable[[torch.Tensor], bool]) -> list[str]:
+        """The names of what their files and classes have otherwise now; of tensors those only that were used.
 
-    def _globals_now(self) -> dict[str, _Seen]:
+        Args:
+            uses: see Origin.
+        """
+        before, compared = self._globals, set[int]()
+        now, tensors = self._globals_now()
+        found = [name for name in now if name in before and not _is_same(before[name], now[name], compared)]
+        lost = {name: _lost(known, tensors.get(name, [])) for name, known in self._tensors.items()}
+        return list(dict.fromkeys([*found, *(name for name in lost if any(map(uses, lost[name])))]))
+
+    def _globals_now(self) -> tuple[dict[str, _Seen], dict[str, list[torch.Tensor]]]:
         """The numbers, texts, containers, generators and own objects in the files and classes of the modules, without
-        tensors: bridge/programs/kept_elsewhere.py knows those."""
+        tensors; and the tensors. Of new ones bridge/programs/kept_elsewhere.py knows more."""
         look = _Look()
         spaces = {kind.__module__: vars(sys.modules[kind.__module__]) for kind in self._classes}
         spaces |= {f"{kind.__module__}.{kind.__qualname__}": dict(vars(kind)) for kind in self._classes}
@@ -182,19 +190,22 @@ class Attributes:
             for space, name, value in (*((s, n, v) for s in spaces for n, v in [*spaces[s].items()]), *named)
             if not name.startswith("__") and (isinstance(value, _GLOBALS) or type(value).__module__ in spaces)
         }
-        return _without_tensors(found, set())
+        tensors = {name: _tensors(seen) for name, seen in found.items()}
+        return _without_tensors(found, set()), tensors
 
     def restore_caches(
         self,
         is_constant: Callable[[torch.Tensor, set[int]], bool],
         has_data_of: Callable[[torch.Tensor, torch.Tensor], bool],
         is_table: Callable[[torch.Tensor], bool],
+        uses: Callable[[torch.Tensor], bool],
     ) -> None:
         """Have what the next call would compute again be as it was: a table of positions, say, with its length, also
-        one that is written to. Or a table with the same data as before, on another device perhaps.
+        one that is written to. Or a table with the same data as before, on another device perhaps. But not where the
+        programs use what stood there before, or where a number that changes may be none of a table that is written to.
 
         Args:
-            is_constant, has_data_of, is_table: see Origin.
+            is_constant, has_data_of, is_table, uses: see Origin.
         """
         for _, module, before, now in self._changed():
             both = {key: _changed_parts(before.get(key), now[key]) for key in now}
@@ -206,15 +217,17 @@ class Attributes:
                 if not all(is_constant(leaf, own) for leaf in tensors)
                 and not all(_have_data_of(*part, has_data_of) for part in both[key])
             }
+            restored = [part for key in both.keys() - others for part in both[key]]
             own_tables = any(map(is_table, [*_tensors_in(vars(module)), *_tensors_in(module._buffers)]))
+            may_count = not own_tables and not all(_is_of_tensors(*part, set()) for part in restored)
+            if may_count or any(_loses(*part, uses, has_data_of) for part in restored):
+                continue
             if own_tables or any(changed[key] for key in changed.keys() - others):
                 _restore(module, before, changed.keys() - others)
 
     def are_caches(self, follows_from_state: Callable[[torch.Tensor], bool]) -> bool:
-        """Whether all that changed are tensors that modules in evaluation mode have computed from their parameters, and
-        that these drop when they are trained again: the next call would find what it computes in a graph."""
-        if self.changed_globals():
-            return False
+        """Whether all that changed in the modules are tensors that they have computed from their parameters in
+        evaluation mode, and drop when they are trained again: the next call would find what it computes in a graph."""
         for _, module, before, now in self._changed():
             changed = [_tensors(part) for key in now for _, part in _changed_parts(before.get(key), now[key])]
             if module.training or not all(leaves and all(map(follows_from_state, leaves)) for leaves in changed):
@@ -448,6 +461,33 @@ def _have_data_of(
     """Whether all tensors in a value are as those in the value before."""
     own, others = _tensors(before), _tensors(now)
     return len(own) == len(others) and all(map(has_data_of, others, own))
+
+
+def _loses(
+    before: _Seen | None,
+    now: _Seen | None,
+    uses: Callable[[torch.Tensor], bool],
+    has_data_of: Callable[[torch.Tensor, torch.Tensor], bool],
+) -> bool:
+    """Whether programs use a tensor that is not in a value any more, nor one with its data."""
+    lost = _lost(_tensors(before), _tensors(now))
+    return any(map(uses, lost)) and not _have_data_of(before, now, has_data_of)
+
+
+def _lost(before: Iterable[torch.Tensor], now: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    left = {id(tensor) for tensor in now}
+    return [tensor for tensor in before if id(tensor) not in left]
+
+
+def _is_of_tensors(before: _Seen | None, now: _Seen | None, done: set[int]) -> bool:
+    """Whether two values differ in tensors at most, and where these are."""
+    if now is None or isinstance(now.value, _NO_NUMBERS) or id(now) in done:
+        return True
+    done.add(id(now))
+    if not isinstance(now.held, dict):
+        return before is not None and _is_same(before, now, set())
+    known = before.held if before is not None and isinstance(before.held, dict) else {}
+    return all(_is_of_tensors(known.get(key), item, done) for key, item in now.held.items())
 
 
 def _tensors(seen: _Seen | None) -> list[torch.Tensor]:

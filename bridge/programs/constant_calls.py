@@ -22,24 +22,28 @@ class _Memory(NamedTuple):
     is_pure: bool
 
 
-def constant_calls(listing: Listing) -> set[int]:
-    """The positions of calls that follow from constants only, and whose results no other call writes to."""
+def constant_calls(listing: Listing, most: float = _MOST_KEPT) -> set[int]:
+    """The positions of calls that follow from constants only, and whose results no other call writes to.
+
+    Args:
+        most: how many bytes their results may have in all.
+    """
     calls = [_memory(listing, call) for call in listing.calls]
     varying = {storage_of(listing.tape.tensors[number]) for number in listing.inputs}
     while True:
         before = len(varying)
-        found = _apart_from(varying, calls)
+        found = _apart_from(varying, calls, most)
         if len(varying) == before:
             return found
 
 
-def _apart_from(varying: set[int], calls: list[_Memory]) -> set[int]:
+def _apart_from(varying: set[int], calls: list[_Memory], most: float) -> set[int]:
     """The positions of calls that have nothing to do with memory that varies from run to run. That of other calls'
     results is added."""
     found: set[int] = set()
     kept: set[int] = set()
     read_by_others: set[int] = set()
-    left = _MOST_KEPT
+    left = most
     for i, call in enumerate(calls):
         new = {storage: size for storage, size in call.results.items() if storage not in kept}
         is_apart = varying.isdisjoint(call.read | call.written | call.results.keys())

@@ -351,14 +351,17 @@ class GraphProgram:
         before = Attributes(self.state.modules)
         try:
             found = self._capture(wanted)
-            before.restore_caches(found[1].is_constant, found[1].has_data_of, found[1].is_table)
-            kept = found[1].kept
+            origin = found[1]
+            before.restore_caches(origin.is_constant, origin.has_data_of, origin.is_table, origin.uses)
+            kept = origin.kept
             kept.give_data_in(self.state.modules)
-            changed = kept.cached + before.changed() + kept.unknown + before.changed_globals()
+            in_globals = before.changed_globals(origin.uses)
+            changed = kept.cached + before.changed() + kept.unknown + in_globals
             is_other = bool(kept.cached)
-            may_differ = kept.unknown or not before.are_caches(found[1].follows_from_state)
+            may_differ = kept.unknown or in_globals or not before.are_caches(origin.follows_from_state)
             if changed and not is_other and may_differ and not wanted.is_count:  # the program itself counts too
-                is_other = self._differs_now(found[0], wanted, before)
+                kept.give_data_to_attributes(self.state.modules)
+                is_other = self._differs_now(found, wanted, None if in_globals else before)
             kept.forget()
             if is_other:
                 raise Refusal(keeps_between_calls(changed[0]))
@@ -366,18 +369,23 @@ class GraphProgram:
             before.restore()
         return found
 
-    def _differs_now(self, found: plan.Plan, wanted: _Wanted, before: Attributes) -> bool:
+    def _differs_now(self, found: tuple[plan.Plan, plan.Origin], wanted: _Wanted, before: Attributes | None) -> bool:
         """Whether the function does something else after its first call.
 
         PyTorch keeps what it has found without data, and a later capture may lay memory out otherwise for that: so the
         first call is captured again, too.
+
+        Args:
+            before: what the first call has found; None if not all of that can be put back.
         """
         try:
-            now = self._capture(wanted)[0]
-            if now == found:
+            now = self._capture(wanted)
+            if _do_the_same(now, found):
                 return False
+            if before is None:
+                return True
             before.restore()
-            return self._capture(wanted)[0] != now
+            return not _do_the_same(self._capture(wanted), now)
         except Exception:
             return True
 
@@ -475,6 +483,10 @@ class GraphProgram:
         for what in left_out:
             warnings.warn(f"{self.name}: {what}", stacklevel=1)
         return found, origin
+
+
+def _do_the_same(one: tuple[plan.Plan, plan.Origin], other: tuple[plan.Plan, plan.Origin]) -> bool:
+    return one[0] == other[0] or (one[0].tree == other[0].tree and one[1].folded() == other[1].folded())
 
 
 def _in_mode(roots: Sequence[torch.nn.Module]) -> Callable[[Callable[[], Any]], Any]:

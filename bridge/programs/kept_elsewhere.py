@@ -68,6 +68,11 @@ class KeptElsewhere:
                 if type(value).__module__ in self._files:
                     self._filled(value, type(value).__module__, f"{type(part).__name__}.{key}")
 
+    def give_data_to_attributes(self, modules: Iterable[torch.nn.Module]) -> None:
+        """The same for the modules' own attributes."""
+        for part in (part for module in modules for part in module.modules()):
+            self._fill(vars(part), type(part).__module__, type(part).__name__)
+
     def forget(self) -> None:
         """Leave nothing that has no data."""
         for holder, key in self._places:

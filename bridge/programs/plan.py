@@ -18,6 +18,7 @@ from bridge.programs.capture import Captured, Spec, capture
 from bridge.programs.counts import count
 from bridge.programs.data_sizes import Sizes, stand_ins
 from bridge.programs.fits import fitting
+from bridge.programs.folded import folding
 from bridge.programs.kept_elsewhere import KeptElsewhere
 from bridge.programs.listing import Listing, is_once
 from bridge.programs.memory import storage_of
@@ -103,6 +104,8 @@ class Origin:
         has_data_of: whether one is the same in each call, and has the data of another tensor.
         is_table: whether each call writes the same to a tensor that the function has found.
         follows_from_state: whether a tensor that it has made follows from the state alone.
+        uses: whether its programs have the memory of a tensor that the function has found.
+        folded: gives what is equal where two captures do the same (folded.py).
         kept: what it has left elsewhere.
         held: the tensors of the state that it takes to hold what they hold now (held.py), by their positions.
     """
@@ -113,6 +116,8 @@ class Origin:
     has_data_of: Callable[[torch.Tensor, torch.Tensor], bool]
     is_table: Callable[[torch.Tensor], bool]
     follows_from_state: Callable[[torch.Tensor], bool]
+    uses: Callable[[torch.Tensor], bool]
+    folded: Callable[[], Any]
     kept: KeptElsewhere
     held: dict[int, torch.Tensor]
 
@@ -144,10 +149,13 @@ def make(
         return replace(sizes, known={**sizes.known, **dict.fromkeys(guessed, size)})
 
     captured = fitting(captured_with, with_guesses, guessed)[0] if guessed else captured_with(sizes)
-    origin = _origin(captured)
+    origin = replace(_origin(captured), folded=folding(captured))
     pair = split(captured, shapes_of)
     if is_uniform:
         pair = uniform(captured, pair, inputs, device)
+    programs = pair.forward, *pair.backward
+    memory = {storage_of(tensor) for program in programs for tensor in program.constants.values()}
+    origin = replace(origin, uses=lambda tensor: storage_of(tensor) in memory)
     plan = Plan(
         _write(pair.forward, folder),
         pair.results,
@@ -220,6 +228,8 @@ def _origin(captured: Captured) -> Origin:
         tape.has_data_of,
         lambda tensor: id(tensor) in tables,
         follows_from_state,
+        lambda tensor: False,
+        list,
         tape.kept,
         tape.held.taken,
     )

@@ -55,7 +55,7 @@ from bridge.programs.packed import Packed
 from bridge.programs.replaced import Replacement
 from bridge.programs.run_time_momentum import RunTimeMomentum
 from bridge.programs.selected import Selected
-from bridge.programs.values import Values
+from bridge.programs.values import Values, copied
 from bridge.programs.wrong_on_meta import (
     MASK_DTYPES,
     is_wrong_on_meta,
@@ -215,7 +215,8 @@ class Tape(TorchDispatchMode):
     def known(self, register: int) -> torch.Tensor | None:
         """The data of a register that is the same in each call; None if it is not."""
         known = self._values.of([register])
-        return None if known is None else known[0].clone()
+        with no_modes():
+            return None if known is None else copied(known[0])
 
     def replacements(self) -> list[Replacement]:
         """What stands for PyTorch's functions and classes while this tape records."""

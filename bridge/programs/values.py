@@ -26,7 +26,7 @@ class Values:
         with no_modes(), torch.no_grad():
             for number, tensor in self._constants.items():
                 if number not in self._known:
-                    self._known[number] = _copied(tensor.detach())
+                    self._known[number] = copied(tensor.detach())
             for call in self._calls[self._next :]:
                 self._run(call)
         self._next = len(self._calls)
@@ -88,13 +88,17 @@ def make(call: Call, known: dict[int, torch.Tensor]) -> None:
             known[result] = tensor
 
 
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy that is conjugate or negative as the tensor is: calls below autograd know of that."""
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy in the same layout, and conjugate or negative as the tensor is: calls below autograd know of that."""
     if tensor.is_conj():
-        return torch._conj(_copied(torch._conj(tensor)))
+        return torch._conj(copied(torch._conj(tensor)))
     if tensor.is_neg():
-        return torch._neg_view(_copied(torch._neg_view(tensor)))
-    return tensor.clone()
+        return torch._neg_view(copied(torch._neg_view(tensor)))
+    if tensor.layout is not torch.strided or tensor.is_contiguous():
+        return tensor.clone()
+    shape, steps = tensor.shape, tensor.stride()
+    length = 1 + sum((size - 1) * step for size, step in zip(shape, steps, strict=True)) if tensor.numel() else 0
+    return tensor.as_strided((length,), (1,)).clone().as_strided(shape, steps)
 
 
 def _is_symbolic(value: Any) -> bool:

@@ -1,0 +1,289 @@
+"""Modules that put other tensors and numbers in the place of what a call has used. A graph refuses these if its next
+call would have to do something else, and takes those that keep a table."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import bridge
+from shared import data, on_device, torch_device
+
+pytestmark = [pytest.mark.usefixtures("own_programs", "graph_mode")]
+
+
+def number(value: float) -> torch.Tensor:
+    return torch.tensor(value, device=torch_device())
+
+
+def steps(count: int) -> torch.Tensor:
+    return torch.arange(float(count), device=torch_device())[:, None]
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+
+class Replaces(Layer):
+    """A constant, after it is used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = number(3.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x) * self.scale
+        self.scale = number(2.0)
+        return y
+
+
+class ReplacesBuffer(Layer):
+    """The same of a buffer that is not persistent."""
+
+    scale: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", number(3.0), persistent=False)
+
+    forward = Replaces.forward  # type: ignore[assignment]
+
+
+class ReplacesItem(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scales = {"own": number(3.0)}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x) * self.scales["own"]
+        self.scales["own"] = number(2.0)
+        return y
+
+
+class Swaps(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = number(1.0), number(2.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x) * self.one
+        self.one, self.other = self.other, self.one
+        return y
+
+
+class Drops(Layer):
+    """A constant, and keeps a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale: torch.Tensor | None = number(5.0)
+        self.table: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x)
+        self.table = steps(len(x))
+        if self.scale is not None:
+            y = y * self.scale
+        self.scale = None
+        return y + self.table
+
+
+class CountsBesideATable(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.table: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.table = steps(len(x))
+        self.calls += 1
+        return self.linear(x) * self.calls + self.table
+
+
+class BeginsBesideATable(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_first = True
+        self.table: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x)
+        self.table = steps(len(x))
+        y = y + self.table if self.is_first else y - self.table
+        self.is_first = False
+        return y
+
+
+class UsesTheLastOfATable(Layer):
+    """A table that grows after that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = steps(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x) + self.table[-1]
+        if len(self.table) < len(x):
+            self.table = steps(len(x))
+        return y
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (Replaces, "scale"),
+        (ReplacesBuffer, "scale"),
+        (ReplacesItem, "scales"),
+        (Swaps, "one"),
+        (Drops, "scale"),
+        (CountsBesideATable, "calls"),
+        (BeginsBesideATable, "is_first"),
+        (UsesTheLastOfATable, "table"),
+    ],
+)
+def test_what_the_next_call_would_do_otherwise_is_refused(make: Callable[[], nn.Module], name: str) -> None:
+    with pytest.raises(RuntimeError, match=rf"{make.__name__}.{name} changes in a call and is used by the next one"):
+        ms.jit(bridge.cell(make()))(ms.Tensor(data(5, 4)))
+
+
+class Holder:
+    """Of a constant, as its class and an object have it."""
+
+    in_class = number(3.0)
+
+    def __init__(self) -> None:
+        self.in_object = number(3.0)
+
+
+_in_file = number(3.0)
+_table = {"own": number(3.0)}
+_holder = Holder()
+_is_first = True
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    global _in_file, _is_first
+    yield
+    _in_file, _is_first = number(3.0), True
+    _table["own"] = Holder.in_class = _holder.in_object = number(3.0)
+
+
+class InFile(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        global _in_file
+        y: torch.Tensor = self.linear(x) * _in_file
+        _in_file = number(2.0)
+        return y
+
+
+class InTable(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x) * _table["own"]
+        _table["own"] = number(2.0)
+        return y
+
+
+class InClass(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x) * Holder.in_class
+        Holder.in_class = number(2.0)
+        return y
+
+
+class InObject(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x) * _holder.in_object
+        _holder.in_object = number(2.0)
+        return y
+
+
+class BeginsInFile(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        global _is_first
+        y: torch.Tensor = self.linear(x) if _is_first else -self.linear(x)
+        _is_first = False
+        return y
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (InFile, "_in_file"),
+        (InTable, "_table"),
+        (InClass, "Holder.in_class"),
+        (InObject, "_holder"),
+        (BeginsInFile, "_is_first"),
+    ],
+)
+def test_what_a_file_would_have_otherwise_is_refused(make: Callable[[], nn.Module], name: str) -> None:
+    with pytest.raises(RuntimeError, match=rf"{name} changes in a call and is used by the next one"):
+        ms.jit(bridge.cell(make()))(ms.Tensor(data(5, 4)))
+
+
+class KeepsATable(Layer):
+    """With its length, as rotary positions do."""
+
+    def __init__(self, most: int | None) -> None:
+        super().__init__()
+        self.length, self.most = 0, most
+        self.table: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.length < len(x):
+            self.length = self.most or len(x)
+            self.table = (steps(self.length).cos() * torch.ones(64, device=x.device))[:, :4]
+        assert self.table is not None
+        return self.linear(x) + self.table[: len(x)]
+
+
+class SharesATable(Layer):
+    """One part lets grow what another has used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = steps(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first: torch.Tensor = self.linear(x)[:3] + self.table[:3]
+        if len(self.table) < len(x):
+            self.table = steps(len(x))
+        return self.linear(x) + self.table[: len(x)] + first.sum()
+
+
+class KeepsTheLength(Layer):
+    """In a tensor, which it asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.length = number(0.0)
+        self.table: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) > self.length:
+            self.table, self.length = steps(len(x)), number(float(len(x)))
+        assert self.table is not None
+        return self.linear(x) + self.table[: len(x)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: KeepsATable(None), lambda: KeepsATable(20_000), SharesATable, KeepsTheLength],
+    ids=["KeepsATable", "KeepsALargeTable", "SharesATable", "KeepsTheLength"],
+)
+def test_a_table_is_none_of_these(make: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(0)
+    module = make()
+    own = copy.deepcopy(module).to(torch_device())
+    call = ms.jit(bridge.cell(module))
+    for count in (5, 5, 4, 7):
+        x = data(count, 4)
+        np.testing.assert_array_equal(call(ms.Tensor(x)).asnumpy(), own(on_device(x)).detach().cpu().numpy())
