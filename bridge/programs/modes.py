@@ -64,6 +64,8 @@ class _Graphs:
 
     def add(self, states: Sequence[InGraph], cells: Sequence[ms.nn.Cell]) -> None:
         """Take what is in a graph."""
+        if not states and not cells:  # it was compiled before
+            return
         known = {cell() for cell in self._cells}
         met = dict.fromkeys([*cells, *(cell for state in states for cell in state.cells)])
         self._cells += [weakref.ref(cell) for cell in met if cell not in known]
@@ -147,7 +149,10 @@ def _note_cell(cell: ms.nn.Cell) -> None:
 
 
 def _compile(compiled: Any, owner: Any, compile_as: Callable[[str], Any]) -> Any:
-    graphs = _compiled.setdefault(compiled, {}).setdefault(id(owner), _Graphs())
+    of_owners = _compiled.setdefault(compiled, {})
+    graphs = of_owners.get(id(owner))
+    if graphs is None:
+        graphs = of_owners.setdefault(id(owner), _Graphs())
     before = _compiling.states, _compiling.cells
     _compiling.states, _compiling.cells = [], []
     try:

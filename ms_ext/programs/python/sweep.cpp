@@ -9,7 +9,7 @@ namespace ms_ext {
 
 namespace {
 
-constexpr int64_t kBlock = 4096;  // numbers: those of a handful of tensors stay in a core's own caches
+constexpr int64_t kBlock = 1024;  // numbers: those of a handful of tensors stay in a core's own caches
 
 bool is_plain(const at::Tensor &tensor, at::IntArrayRef sizes) {
   return tensor.defined() && tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.layout() == at::kStrided &&
