@@ -4,7 +4,9 @@ mode after it, and the next graph have PyTorch's results."""
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import mindspore as ms
@@ -18,6 +20,8 @@ from shared import data, on_device, torch_device
 pytestmark = [pytest.mark.usefixtures("own_programs", "graph_mode")]
 
 _TABLES: dict[Any, Any] = {}
+_ORDERED: OrderedDict[int, torch.Tensor] = OrderedDict()
+_SPACE: Any = SimpleNamespace(table=None)
 _LOG: list[torch.Tensor] = []
 _last: torch.Tensor | None = None
 
@@ -101,6 +105,49 @@ class InClosure(nn.Module):
         return x + once()
 
 
+class InDefault(nn.Module):
+    def forward(self, x: torch.Tensor, tables: dict[int, torch.Tensor] = {}) -> torch.Tensor:  # noqa: B006
+        if 4 not in tables:
+            tables[4] = made().tan()
+        return x * tables[4]
+
+
+class InOrderedTable(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if 4 not in _ORDERED:
+            _ORDERED[4] = made().exp()
+        return x * _ORDERED[4]
+
+
+class InNamespace(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if _SPACE.table is None:
+            _SPACE.table = made().sqrt()
+        return x * _SPACE.table
+
+
+def keeping() -> Callable[[int], torch.Tensor]:
+    tables: dict[int, torch.Tensor] = {}
+
+    def table(length: int) -> torch.Tensor:
+        if length not in tables:
+            tables[length] = made()[:length].sin()
+        return tables[length]
+
+    return table
+
+
+class AroundAnAttribute(nn.Module):
+    """Of the variables around a function that is an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = keeping()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.table(4)
+
+
 class ChecksToo(nn.Module):
     """A check has its module run more than once while it is captured."""
 
@@ -122,8 +169,13 @@ class Logs(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "make", [InTable, InVariable, Cached, InClass, InObject, InClosure, ChecksToo, Logs], ids=lambda make: make.__name__
-)
+    "make",
+    [
+        InTable, InVariable, Cached, InClass, InObject, InClosure, InDefault, InOrderedTable, InNamespace,
+        AroundAnAttribute, ChecksToo, Logs,
+    ],
+    ids=lambda make: make.__name__,
+)  # fmt: skip
 def test_all_calls_have_pytorchs_results(make: Callable[[], nn.Module]) -> None:
     x = data(3, 4)
     module = make()
@@ -171,3 +223,34 @@ def test_what_the_next_call_reads_is_refused(make: Callable[[], nn.Module], name
             cell(ms.Tensor(data(3, 4)))
     ms.set_context(mode=ms.PYNATIVE_MODE)
     cell(ms.Tensor(data(3, 4))).asnumpy()
+
+
+class Table(nn.Module):
+    table: torch.Tensor | None = None
+
+    def forward(self) -> torch.Tensor:
+        if self.table is None:
+            self.table = made()
+        return self.table
+
+
+class InAList(nn.Module):
+    """A module that is no part of another one, where nobody looks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = [Table()]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.tables[0]()
+
+
+def test_what_a_capture_leaves_where_nobody_looks_is_an_error() -> None:
+    cell: Any = bridge.cell(InAList())
+    x = ms.Tensor(data(3, 4))
+    assert cell(x).shape == (3, 4)
+    with pytest.raises(RuntimeError, match="a capture for a graph has left it where the bridge does not look"):
+        cell(ms.Tensor(data(2, 4)))
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    with pytest.raises(RuntimeError, match="a capture for a graph has left it where the bridge does not look"):
+        cell(x)

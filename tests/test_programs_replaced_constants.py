@@ -4,7 +4,10 @@ call would have to do something else, and takes those that keep a table."""
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import mindspore as ms
 import numpy as np
@@ -136,9 +139,102 @@ class UsesTheLastOfATable(Layer):
         return y
 
 
+class AsksAConstant(Layer):
+    """Of which a program has the number only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = number(3.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x) * float(self.scale)
+        self.scale = number(2.0)
+        return y
+
+
+class TakesATableForTheFirstCall(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x)
+        if self.table is None:
+            self.table = steps(len(x))
+            return y
+        return y + self.table
+
+
+class CountsBesideAWrittenTable(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.table = 0, torch.zeros(16, 1, device=torch_device())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.table[: len(x)] = steps(len(x))
+        self.calls += 1
+        return self.linear(x) * self.calls + self.table[: len(x)]
+
+
+class GathersTables(Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x)
+        for table in self.tables:
+            y = y + table
+        self.tables.append(steps(len(x)))
+        return y
+
+
+class TurnsAZero(Layer):
+    """Into a negative one, which is equal to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.zero = 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.copysign(self.linear(x), torch.full((), self.zero, device=x.device))
+        self.zero = -0.0
+        return y
+
+
+class Factor(nn.Module):
+    def __init__(self, changes: bool) -> None:
+        super().__init__()
+        self.factors, self.changes = (1.0, 2.0), changes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * self.factors[0]
+        if self.changes:
+            self.factors = (2.0, 1.0)
+        return y
+
+
+class Factors(Layer):
+    """Two parts with one tuple, of which the second gets another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = Factor(False), Factor(True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.other(self.one(self.linear(x)))
+        return y
+
+
 @pytest.mark.parametrize(
     ("make", "name"),
     [
+        (AsksAConstant, "scale"),
+        (TakesATableForTheFirstCall, "table"),
+        (CountsBesideAWrittenTable, "calls"),
+        (GathersTables, "tables"),
+        (TurnsAZero, "zero"),
+        (Factors, "other.factors"),
         (Replaces, "scale"),
         (ReplacesBuffer, "scale"),
         (ReplacesItem, "scales"),
@@ -164,6 +260,7 @@ class Holder:
 
 
 _in_file = number(3.0)
+_made: torch.Tensor | None = None
 _table = {"own": number(3.0)}
 _holder = Holder()
 _is_first = True
@@ -171,9 +268,9 @@ _is_first = True
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    global _in_file, _is_first
+    global _in_file, _is_first, _made
     yield
-    _in_file, _is_first = number(3.0), True
+    _in_file, _is_first, _made = number(3.0), True, None
     _table["own"] = Holder.in_class = _holder.in_object = number(3.0)
 
 
@@ -206,6 +303,26 @@ class InObject(Layer):
         return y
 
 
+class AsksInFile(Layer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        global _in_file
+        y: torch.Tensor = self.linear(x) * float(_in_file)
+        _in_file = number(2.0)
+        return y
+
+
+class MakesInFile(Layer):
+    """A table, which it takes for a sign of the first call."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        global _made
+        y: torch.Tensor = self.linear(x)
+        if _made is None:
+            _made = steps(len(x))
+            return y
+        return y + _made
+
+
 class BeginsInFile(Layer):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         global _is_first
@@ -218,6 +335,8 @@ class BeginsInFile(Layer):
     ("make", "name"),
     [
         (InFile, "_in_file"),
+        (AsksInFile, "_in_file"),
+        (MakesInFile, "_made"),
         (InTable, "_table"),
         (InClass, "Holder.in_class"),
         (InObject, "_holder"),
@@ -274,11 +393,86 @@ class KeepsTheLength(Layer):
         return self.linear(x) + self.table[: len(x)]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [lambda: KeepsATable(None), lambda: KeepsATable(20_000), SharesATable, KeepsTheLength],
-    ids=["KeepsATable", "KeepsALargeTable", "SharesATable", "KeepsTheLength"],
-)
+class Kept(NamedTuple):
+    length: int
+    table: torch.Tensor | None
+
+
+class Slots:
+    __slots__ = ("length", "table")
+
+    def __init__(self) -> None:
+        self.length, self.table = 0, None
+
+
+class KeepsInside(Layer):
+    """A table and its length, in an object that has these attributes."""
+
+    def __init__(self, kept: Any) -> None:
+        super().__init__()
+        self.kept = kept
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.kept.length < len(x):
+            if isinstance(self.kept, Kept):
+                self.kept = Kept(len(x), steps(len(x)))
+            else:
+                self.kept.length, self.kept.table = len(x), steps(len(x))
+        return self.linear(x) + self.kept.table[: len(x)]
+
+
+class KeepsInContainer(Layer):
+    """Tables by their lengths."""
+
+    def __init__(self, tables: Any) -> None:
+        super().__init__()
+        self.tables, self.last = tables, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) not in self.tables:
+            self.tables[len(x)], self.last = (steps(len(x)), len(x)), len(x)
+        return self.linear(x) + self.tables[len(x)][0]
+
+
+class Masks(nn.Module):
+    """With its size, as Swin has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size: tuple[int, ...] = (0, 0)
+        self.mask: torch.Tensor | None = None
+        self.last: torch.Tensor | None
+        self.register_buffer("last", None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.size != tuple(x.shape):
+            mask = torch.ones(x.shape, device=x.device).tril() == 0
+            torch._assert_async((mask | ~mask).all())
+            self.size, self.mask = tuple(x.shape), mask
+        assert self.mask is not None
+        self.last = x.detach()
+        return torch.nan_to_num(x.masked_fill(self.mask, float("nan")), nan=0.5)
+
+
+def masks() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), Masks(), Masks())
+
+
+MAKE: dict[str, Callable[[], nn.Module]] = {
+    "a table": lambda: KeepsATable(None),
+    "a large table": lambda: KeepsATable(20_000),
+    "a table that parts share": SharesATable,
+    "the length in a tensor": KeepsTheLength,
+    "in a named tuple": lambda: KeepsInside(Kept(0, None)),
+    "in a namespace": lambda: KeepsInside(SimpleNamespace(length=0, table=None)),
+    "in slots": lambda: KeepsInside(Slots()),
+    "in an OrderedDict": lambda: KeepsInContainer(OrderedDict()),
+    "in a defaultdict": lambda: KeepsInContainer(defaultdict(tuple)),
+    "masks": masks,
+}
+
+
+@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
 def test_a_table_is_none_of_these(make: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
     module = make()
@@ -287,3 +481,47 @@ def test_a_table_is_none_of_these(make: Callable[[], nn.Module]) -> None:
     for count in (5, 5, 4, 7):
         x = data(count, 4)
         np.testing.assert_array_equal(call(ms.Tensor(x)).asnumpy(), own(on_device(x)).detach().cpu().numpy())
+    for part, other in zip(module.modules(), copy.deepcopy(own).modules(), strict=True):
+        assert part._buffers.keys() == other._buffers.keys() and vars(part).keys() == vars(other).keys()
+
+
+class ScalesByTheGreatestLength(Layer):
+    """As rotary positions with dynamic scaling do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most, self.scale = 3, 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) > self.most:
+            self.most, self.scale = len(x), len(x) / 3
+        return self.linear(x) * self.scale
+
+
+class KeepsAShareOfTheLength(Layer):
+    """A table that begins otherwise if it is longer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = steps(0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(self.table) < len(x):
+            self.table = steps(len(x)).softmax(0)
+        return self.linear(x) + self.table[: len(x)]
+
+
+@pytest.mark.parametrize("make", [ScalesByTheGreatestLength, KeepsAShareOfTheLength])
+@pytest.mark.parametrize("counts", [(5, 4), (4, 5)])
+def test_what_a_call_of_another_size_does_otherwise_is_refused(
+    make: Callable[[], nn.Module], counts: tuple[int, int]
+) -> None:
+    torch.manual_seed(0)
+    module = make()
+    own = copy.deepcopy(module).to(torch_device())
+    call = ms.jit(bridge.cell(module))
+    first, other = (data(count, 4) for count in counts)
+    for _ in range(2):
+        np.testing.assert_array_equal(call(ms.Tensor(first)).asnumpy(), own(on_device(first)).detach().cpu().numpy())
+    with pytest.raises(RuntimeError, match=r"changes in a call and is used by the next one"):
+        call(ms.Tensor(other))

@@ -9,7 +9,7 @@ import functools
 import random
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
@@ -17,14 +17,16 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
+from bridge.programs.calls import no_modes
 from bridge.programs.kept_elsewhere import DEEP, LARGE, MOST, is_own
 from bridge.programs.named_values import places
+from bridge.programs.values import copied
 from bridge.programs.written_down import is_of_package, slots_of
 
 _PLAIN = (bool, int, float, complex, str, bytes)
 _CONTAINERS = (dict, list, tuple, deque)
-_NO_NUMBERS = (torch.Tensor, type(None), torch.device, torch.dtype, torch.layout, torch.memory_format)
 # What is not looked into: bridge/programs/kept_elsewhere.py knows functions, classes and files.
 _WHOLE = (
     *_PLAIN, type(None), torch.Tensor, torch.nn.Module, ms.Tensor, ms.nn.Cell, type, FunctionType, MethodType,
@@ -144,8 +146,10 @@ class Attributes:
         parts = [(type(root).__name__, *part) for root in modules for part in root.named_modules()]
         self._before = [(f"{name}.{path}".rstrip("."), part, _attributes(part, look)) for name, path, part in parts]
         self._registered = [_Registered(f"{name}.{path}".rstrip("."), part) for name, path, part in parts]
+        self._functions = look.functions
         self._classes = {kind for _, _, part in parts for kind in type(part).__mro__ if is_own(_file(kind))}
         self._globals, self._tensors = self._globals_now()
+        self._written: list[tuple[torch.Tensor, torch.Tensor]] = []  # tables, and what they had
 
     def take_back_registered(self) -> list[str]:
         """Have the modules have the parameters, parts and modes that they had. Gives the names of those that were
@@ -166,64 +170,60 @@ class Attributes:
         """The names of those that are others now."""
         return [f"{path}.{key}" for path, _, _, changed in self._changed() for key in changed]
 
-    def changed_globals(self, uses: Callable[[torch.Tensor], bool]) -> list[str]:
-        """The names of what their files and classes have otherwise now; of tensors those only that were used.
-
-        Args:
-            uses: see Origin.
-        """
-        before, compared = self._globals, set[int]()
+    def changed_globals(self) -> list[str]:
+        """The names of what their files and classes have otherwise now."""
+        before, compared = self._globals, set[tuple[int, int]]()
         now, tensors = self._globals_now()
-        found = [name for name in now if name in before and not _is_same(before[name], now[name], compared)]
-        lost = {name: _lost(known, tensors.get(name, [])) for name, known in self._tensors.items()}
-        return list(dict.fromkeys([*found, *(name for name in lost if any(map(uses, lost[name])))]))
+        plain = [name for name in now if name in before and not _is_same(before[name], now[name], compared)]
+        names = dict.fromkeys([*self._tensors, *tensors])
+        others = [name for name in names if not _are_same(self._tensors.get(name, []), tensors.get(name, []))]
+        return list(dict.fromkeys([*plain, *others]))
 
     def _globals_now(self) -> tuple[dict[str, _Seen], dict[str, list[torch.Tensor]]]:
         """The numbers, texts, containers, generators and own objects in the files and classes of the modules, without
-        tensors; and the tensors. Of new ones bridge/programs/kept_elsewhere.py knows more."""
+        tensors; and the tensors."""
         look = _Look()
         spaces = {kind.__module__: vars(sys.modules[kind.__module__]) for kind in self._classes}
         spaces |= {f"{kind.__module__}.{kind.__qualname__}": dict(vars(kind)) for kind in self._classes}
-        named = [(place.where, place.name, place.get(place.name)) for place in places(self._classes)]
+        named = [
+            (place.where, place.name, place.get(place.name)) for place in places([*self._classes, *self._functions])
+        ]
         found = {
             f"{space}.{name}": look.at(value)
             for space, name, value in (*((s, n, v) for s in spaces for n, v in [*spaces[s].items()]), *named)
-            if not name.startswith("__") and (isinstance(value, _GLOBALS) or type(value).__module__ in spaces)
+            if not name.startswith("__") and (isinstance(value, _GLOBALS) or not is_of_package(type(value).__module__))
         }
         tensors = {name: _tensors(seen) for name, seen in found.items()}
         return _without_tensors(found, set()), tensors
 
-    def restore_caches(
-        self,
-        is_constant: Callable[[torch.Tensor, set[int]], bool],
-        has_data_of: Callable[[torch.Tensor, torch.Tensor], bool],
-        is_table: Callable[[torch.Tensor], bool],
-        uses: Callable[[torch.Tensor], bool],
-    ) -> None:
-        """Have what the next call would compute again be as it was: a table of positions, say, with its length, also
-        one that is written to. Or a table with the same data as before, on another device perhaps. But not where the
-        programs use what stood there before, or where a number that changes may be none of a table that is written to.
+    def give_data(self, data_of: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
+        """Put data into what changed, in the place of tensors that have none.
 
         Args:
-            is_constant, has_data_of, is_table, uses: see Origin.
+            data_of: gives the data of such a tensor; None if it is not known.
         """
-        for _, module, before, now in self._changed():
-            both = {key: _changed_parts(before.get(key), now[key]) for key in now}
-            changed = {key: [leaf for _, part in parts for leaf in _tensors(part)] for key, parts in both.items()}
-            own = {id(leaf) for parts in both.values() for part, _ in parts for leaf in _tensors(part)}
-            others = {
-                key
-                for key, tensors in changed.items()
-                if not all(is_constant(leaf, own) for leaf in tensors)
-                and not all(_have_data_of(*part, has_data_of) for part in both[key])
-            }
-            restored = [part for key in both.keys() - others for part in both[key]]
-            own_tables = any(map(is_table, [*_tensors_in(vars(module)), *_tensors_in(module._buffers)]))
-            may_count = not own_tables and not all(_is_of_tensors(*part, set()) for part in restored)
-            if may_count or any(_loses(*part, uses, has_data_of) for part in restored):
-                continue
-            if own_tables or any(changed[key] for key in changed.keys() - others):
-                _restore(module, before, changed.keys() - others)
+        for _, module, _, now in self._changed():
+            for key, seen in now.items():
+                if seen is not None:
+                    _holder(module, key)[key] = _with_data(seen.value, data_of, set())
+
+    def write_tables(self, tables: Mapping[int, torch.Tensor | None]) -> None:
+        """Write to the tables of the modules what a call writes there. Where that is not known, a module with such a
+        table is as it was: the next call would write it again.
+
+        Args:
+            tables: see Origin.
+        """
+        with no_modes(), torch.no_grad():
+            for _, module, before in self._before:
+                own = [one for one in (*_tensors_in(vars(module)), *_tensors_in(module._buffers)) if id(one) in tables]
+                for table in own:
+                    data = tables[id(table)]
+                    if data is None:
+                        _restore(module, before, before.keys())
+                    else:
+                        self._written.append((table, copied(table)))
+                        table.data.copy_(data)
 
     def are_caches(self, follows_from_state: Callable[[torch.Tensor], bool]) -> bool:
         """Whether all that changed in the modules are tensors that they have computed from their parameters in
@@ -236,15 +236,28 @@ class Attributes:
                 return False
         return True
 
+    def may_mean_other(self, other: Attributes) -> bool:
+        """Whether these and others, of the same modules, differ in more than the lengths of tables and in integers."""
+        return any(
+            _may_mean_other(seen, before[key])
+            for (_, _, now), (_, _, before) in zip(self._before, other._before, strict=True)
+            for key, seen in now.items()
+            if key in before
+        )
+
     def restore(self) -> None:
         """Have the modules be as they were: a capture computes nothing that may stay."""
+        with no_modes(), torch.no_grad():
+            while self._written:
+                table, data = self._written.pop()
+                table.data.copy_(data)
         for _, module, before, changed in self._changed():
             _restore(module, before, changed)
 
     def _changed(self) -> Iterator[tuple[str, torch.nn.Module, dict[str, _Seen], dict[str, _Seen | None]]]:
         """For each module that has others now: its path, what it had, and those that changed as they are now."""
         look = _Look()
-        compared: set[int] = set()
+        compared: set[tuple[int, int]] = set()
         for path, module, before in self._before:
             now = _attributes(module, look, before)
             changed = {
@@ -371,10 +384,15 @@ def _drops(module: torch.nn.Module, before: dict[str, _Seen], names: Iterable[st
     return all(_is_same(before.get(key), now.get(key), set()) for key in names)
 
 
+def _holder(module: torch.nn.Module, key: str) -> dict[str, Any]:
+    """Where a module has an attribute."""
+    holders: list[Any] = [holder for holder in (module._buffers, module._parameters) if key in holder]
+    return holders[0] if holders else vars(module)
+
+
 def _restore(module: torch.nn.Module, before: dict[str, _Seen], names: Iterable[str]) -> None:
     for key in names:
-        holders = [holder for holder in (module._buffers, module._parameters) if key in holder]
-        holder: dict[str, Any] = holders[0] if holders else vars(module)
+        holder = _holder(module, key)
         if key in before:
             holder[key] = _refilled(before[key], set())
         else:
@@ -455,39 +473,56 @@ def _changed_parts(before: _Seen | None, now: _Seen | None) -> list[tuple[_Seen 
     return [(one, other) for one, other in parts if not _is_same(one, other, set())]
 
 
-def _have_data_of(
-    before: _Seen | None, now: _Seen | None, has_data_of: Callable[[torch.Tensor, torch.Tensor], bool]
-) -> bool:
-    """Whether all tensors in a value are as those in the value before."""
-    own, others = _tensors(before), _tensors(now)
-    return len(own) == len(others) and all(map(has_data_of, others, own))
+def _are_same(before: Sequence[torch.Tensor], now: Sequence[torch.Tensor]) -> bool:
+    return len(before) == len(now) and all(one is other for one, other in zip(before, now, strict=True))
 
 
-def _loses(
-    before: _Seen | None,
-    now: _Seen | None,
-    uses: Callable[[torch.Tensor], bool],
-    has_data_of: Callable[[torch.Tensor, torch.Tensor], bool],
-) -> bool:
-    """Whether programs use a tensor that is not in a value any more, nor one with its data."""
-    lost = _lost(_tensors(before), _tensors(now))
-    return any(map(uses, lost)) and not _have_data_of(before, now, has_data_of)
+def _may_mean_other(one: _Seen, other: _Seen) -> bool:
+    """Whether one value may mean something else than another one. What only one of two containers has does not."""
+    left, done = [(one, other)], set[tuple[int, int]]()
+    while left:
+        pair = left.pop()
+        if (id(pair[0]), id(pair[1])) in done or pair[0].value is pair[1].value:
+            continue
+        done.add((id(pair[0]), id(pair[1])))
+        own, others = pair[0].value, pair[1].value
+        if isinstance(own, torch.Tensor) and isinstance(others, torch.Tensor):
+            if not _is_beginning(own, others):
+                return True
+        elif isinstance(pair[0].held, dict) and isinstance(pair[1].held, dict):
+            left += [(item, pair[1].held[key]) for key, item in pair[0].held.items() if key in pair[1].held]
+        elif not (isinstance(own, int) and isinstance(others, int)) and not _is_same(*pair, set()):
+            return True
+    return False
 
 
-def _lost(before: Iterable[torch.Tensor], now: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    left = {id(tensor) for tensor in now}
-    return [tensor for tensor in before if id(tensor) not in left]
-
-
-def _is_of_tensors(before: _Seen | None, now: _Seen | None, done: set[int]) -> bool:
-    """Whether two values differ in tensors at most, and where these are."""
-    if now is None or isinstance(now.value, _NO_NUMBERS) or id(now) in done:
+def _is_beginning(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether one of two tensors is a table by which the other begins, or has no data."""
+    if isinstance(one, FakeTensor) or isinstance(other, FakeTensor):
         return True
-    done.add(id(now))
-    if not isinstance(now.held, dict):
-        return before is not None and _is_same(before, now, set())
-    known = before.held if before is not None and isinstance(before.held, dict) else {}
-    return all(_is_of_tensors(known.get(key), item, done) for key, item in now.held.items())
+    if one.dim() != other.dim() or one.dtype != other.dtype or one.device != other.device:
+        return False
+    both = tuple(slice(min(sizes)) for sizes in zip(one.shape, other.shape, strict=True))
+    with no_modes():
+        return torch.equal(one[both], other[both])
+
+
+def _with_data(value: Any, data_of: Callable[[torch.Tensor], torch.Tensor | None], done: set[int]) -> Any:
+    """The value with data in the place of tensors that have none."""
+    if isinstance(value, FakeTensor):
+        data = data_of(value)
+        return value if data is None else data
+    items = None if isinstance(value, (*_WHOLE, functools.partial)) or id(value) in done else _items(value)
+    if items is None or len(items) > LARGE:
+        return value
+    done.add(id(value))
+    filled = {key: _with_data(item, data_of, done) for key, item in items.items()}
+    if all(filled[key] is item for key, item in items.items()):
+        return value
+    if isinstance(value, tuple):
+        return type(value)(*filled.values()) if hasattr(value, "_fields") else type(value)(filled.values())
+    _refill(value, filled)
+    return value
 
 
 def _tensors(seen: _Seen | None) -> list[torch.Tensor]:
@@ -511,18 +546,18 @@ def _without_tensors(items: dict[Any, _Seen], done: set[int]) -> dict[Any, _Seen
     return {key: seen for key, seen in items.items() if not isinstance(seen.value, torch.Tensor)}
 
 
-def _is_same(before: _Seen | None, now: _Seen | None, compared: set[int]) -> bool:
+def _is_same(before: _Seen | None, now: _Seen | None, compared: set[tuple[int, int]]) -> bool:
     """Whether two values are one, plain and equal, or hold such values. What is in `compared` is known elsewhere."""
     if before is None or now is None:
         return before is now
     if before.held is None or now.held is None:
         one, other = before.value, now.value
-        return one is other or (type(one) is type(other) and isinstance(one, _PLAIN) and bool(one == other))
+        return one is other or (type(one) is type(other) and isinstance(one, _PLAIN) and _are_equal(one, other))
     if type(before.value) is not type(now.value):
         return False
-    if id(before) in compared:
+    if (id(before), id(now)) in compared:
         return True
-    compared.add(id(before))
+    compared.add((id(before), id(now)))
     if isinstance(before.held, _Seen):
         return _is_same(before.held, now.held, compared)
     if isinstance(before.held, np.ndarray):
@@ -532,6 +567,11 @@ def _is_same(before: _Seen | None, now: _Seen | None, compared: set[int]) -> boo
     return before.held.keys() == now.held.keys() and all(
         _is_same(item, now.held[key], compared) for key, item in before.held.items()
     )
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    """Of plain values: -0.0 is another number than 0.0, and NaN is itself."""
+    return repr(one) == repr(other) if isinstance(one, (float, complex)) else bool(one == other)
 
 
 def _refilled(seen: _Seen, done: set[int]) -> Any:

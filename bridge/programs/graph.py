@@ -121,6 +121,23 @@ class _Wanted:
         return [self.first_size + i for i, number in enumerate(self.numbers) if is_answer(number)]
 
 
+@dataclass(frozen=True)
+class _Left:
+    """What a capture has left in the attributes of modules.
+
+    Args:
+        wanted, found: what it was for, and what it gave.
+        before, after: the attributes.
+        training: the modes of the modules.
+    """
+
+    wanted: _Wanted
+    found: tuple[plan.Plan, plan.Origin]
+    before: Attributes
+    after: Attributes
+    training: list[bool]
+
+
 def _with_reason(asked: Refusal, error: Exception) -> Refusal:
     """The refusal, with what is in the way of a graph for all values."""
     why = str(error).partition("\n")[0]
@@ -159,6 +176,7 @@ class GraphProgram:
         self._refuse_lists = functools.partial(autocast, True)
         self.autocast = functools.partial(autocast, False)
         self.is_differentiable = is_differentiable
+        self._left: _Left | None = None
         self._shapes: list[list[Any]] = []  # of calls whose sizes were known: the last two that differ
 
     @functools.cached_property
@@ -352,16 +370,18 @@ class GraphProgram:
         try:
             found = self._capture(wanted)
             origin = found[1]
-            before.restore_caches(origin.is_constant, origin.has_data_of, origin.is_table, origin.uses)
+            before.write_tables(origin.tables)
             kept = origin.kept
             kept.give_data_in(self.state.modules)
-            in_globals = before.changed_globals(origin.uses)
+            in_globals = before.changed_globals()
             changed = kept.cached + before.changed() + kept.unknown + in_globals
             is_other = bool(kept.cached)
             may_differ = kept.unknown or in_globals or not before.are_caches(origin.follows_from_state)
             if changed and not is_other and may_differ and not wanted.is_count:  # the program itself counts too
-                kept.give_data_to_attributes(self.state.modules)
+                before.give_data(origin.data_of)
+                left = _Left(wanted, found, before, Attributes(self.state.modules), _training(self.state.modules))
                 is_other = self._differs_now(found, wanted, None if in_globals else before)
+                is_other = is_other or self._differs_after_others(left)
             kept.forget()
             if is_other:
                 raise Refusal(keeps_between_calls(changed[0]))
@@ -386,6 +406,24 @@ class GraphProgram:
                 return True
             before.restore()
             return not _do_the_same(self._capture(wanted), now)
+        except Exception:
+            return True
+
+    def _differs_after_others(self, left: _Left) -> bool:
+        """Whether the function does something else after a call with the sizes that it was captured for last, as where
+        positions are scaled by the greatest length so far; or whether that call does after this one."""
+        other, self._left = self._left, left
+        left.before.restore()
+        if other is None or other.training != left.training or other.before.changed():
+            return False
+        if not left.after.may_mean_other(other.after):
+            return False
+        try:
+            for one, first in ((left, other), (other, left)):
+                first.after.restore()
+                if not _do_the_same(self._capture(one.wanted), one.found):
+                    return True
+            return False
         except Exception:
             return True
 
@@ -492,7 +530,7 @@ def _do_the_same(one: tuple[plan.Plan, plan.Origin], other: tuple[plan.Plan, pla
 def _in_mode(roots: Sequence[torch.nn.Module]) -> Callable[[Callable[[], Any]], Any]:
     """Runs something while modules and their parts train, or do not, as they do now."""
     modules = [module for root in roots for module in root.modules()]
-    wanted = [module.training for module in modules]
+    wanted = _training(roots)
 
     def run(call: Callable[[], Any]) -> Any:
         before = [module.training for module in modules]
@@ -503,6 +541,10 @@ def _in_mode(roots: Sequence[torch.nn.Module]) -> Callable[[Callable[[], Any]], 
             _set_training(modules, before)
 
     return run
+
+
+def _training(roots: Sequence[torch.nn.Module]) -> list[bool]:
+    return [module.training for root in roots for module in root.modules()]
 
 
 def _set_training(modules: list[torch.nn.Module], wanted: list[bool]) -> None:

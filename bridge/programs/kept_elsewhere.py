@@ -1,6 +1,6 @@
 """Tensors that a function leaves elsewhere than in its modules' attributes: in a table of its file, a class, an object,
-an attribute of a function, or `functools.lru_cache`. PyTorch's next call finds data there, and a capture's tensors have
-none."""
+an attribute or default argument of a function, or `functools.lru_cache`. PyTorch's next call finds data there, and a
+capture's tensors have none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import functools
 import gc
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import mindspore as ms
@@ -65,13 +65,9 @@ class KeptElsewhere:
         """The same for objects of these files that modules hold."""
         for part in (part for module in modules for part in module.modules()):
             for key, value in vars(part).items():
-                if type(value).__module__ in self._files:
-                    self._filled(value, type(value).__module__, f"{type(part).__name__}.{key}")
-
-    def give_data_to_attributes(self, modules: Iterable[torch.nn.Module]) -> None:
-        """The same for the modules' own attributes."""
-        for part in (part for module in modules for part in module.modules()):
-            self._fill(vars(part), type(part).__module__, type(part).__name__)
+                file = value.__module__ if isinstance(value, FunctionType) else type(value).__module__
+                if file in self._files:
+                    self._filled(value, file, f"{type(part).__name__}.{key}")
 
     def forget(self) -> None:
         """Leave nothing that has no data."""
@@ -108,17 +104,19 @@ class KeptElsewhere:
         """The value with data in the place of tensors that have none."""
         if isinstance(value, FakeTensor):
             return self._with_data(value, name)
-        if type(value) is tuple:
-            filled = tuple(self._filled(item, module, name) for item in value)
-            return value if all(one is other for one, other in zip(filled, value, strict=True)) else filled
+        if isinstance(value, tuple) and (type(value) is tuple or hasattr(value, "_fields")):
+            filled = [self._filled(item, module, name) for item in value]
+            is_same = all(one is other for one, other in zip(filled, value, strict=True))
+            return value if is_same else type(value)(*filled) if hasattr(value, "_fields") else tuple(filled)
         if id(value) in self._seen:
             return value
         if isinstance(value, functools._lru_cache_wrapper):
             self._clear(value, name)
-        elif type(value) in (dict, list):
+        elif isinstance(value, (dict, list, SimpleNamespace)):
             self._seen.add(id(value))
-            if len(value) <= LARGE:
-                self._fill(value, module, name)
+            items = vars(value) if isinstance(value, SimpleNamespace) else value
+            if len(items) <= LARGE:
+                self._fill(items, module, name)
         elif _is_of(value, module):
             self._seen.add(id(value))
             self._fill(value if isinstance(value, type) else vars(value), module, name)
@@ -152,7 +150,10 @@ def _is_of(value: Any, module: str) -> bool:
 
 
 def _contents(function: FunctionType) -> Iterator[Any]:
-    """Of the variables that a function has from around it, but for those that were never set."""
+    """A function's default arguments, and the variables that it has from around it, but for those that were never
+    set."""
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents

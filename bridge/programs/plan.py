@@ -100,11 +100,11 @@ class Origin:
     Args:
         files: those of the code that called PyTorch.
         tensors: the ids of the tensors that the function has found.
-        is_constant: whether a tensor that it has made is the same in each call, whatever the tensors with some ids are.
-        has_data_of: whether one is the same in each call, and has the data of another tensor.
-        is_table: whether each call writes the same to a tensor that the function has found.
+        tables: what each call writes to tensors that the function has found, by the ids of these; None if it follows
+            from parameters too.
         follows_from_state: whether a tensor that it has made follows from the state alone.
-        uses: whether its programs have the memory of a tensor that the function has found.
+        data_of: gives the data of a tensor that it has made; None if it is not the same in each call. Frozen parameters
+            and buffers are taken for the same, if the function does not write to them.
         folded: gives what is equal where two captures do the same (folded.py).
         kept: what it has left elsewhere.
         held: the tensors of the state that it takes to hold what they hold now (held.py), by their positions.
@@ -112,11 +112,9 @@ class Origin:
 
     files: set[str]
     tensors: set[int]
-    is_constant: Callable[[torch.Tensor, set[int]], bool]
-    has_data_of: Callable[[torch.Tensor, torch.Tensor], bool]
-    is_table: Callable[[torch.Tensor], bool]
+    tables: dict[int, torch.Tensor | None]
     follows_from_state: Callable[[torch.Tensor], bool]
-    uses: Callable[[torch.Tensor], bool]
+    data_of: Callable[[torch.Tensor], torch.Tensor | None]
     folded: Callable[[], Any]
     kept: KeptElsewhere
     held: dict[int, torch.Tensor]
@@ -149,13 +147,10 @@ def make(
         return replace(sizes, known={**sizes.known, **dict.fromkeys(guessed, size)})
 
     captured = fitting(captured_with, with_guesses, guessed)[0] if guessed else captured_with(sizes)
-    origin = replace(_origin(captured), folded=folding(captured))
+    origin = _origin(captured, state)
     pair = split(captured, shapes_of)
     if is_uniform:
         pair = uniform(captured, pair, inputs, device)
-    programs = pair.forward, *pair.backward
-    memory = {storage_of(tensor) for program in programs for tensor in program.constants.values()}
-    origin = replace(origin, uses=lambda tensor: storage_of(tensor) in memory)
     plan = Plan(
         _write(pair.forward, folder),
         pair.results,
@@ -193,7 +188,7 @@ def make_count(
 
     def captured_with(sizes: Sizes) -> Captured:
         run = capture(function, state, inputs, device, sizes)
-        origins[id(run)] = _origin(run)
+        origins[id(run)] = _origin(run, state)
         return run
 
     needed = range(len(inputs)) if sizes.known else shapes_of  # the same ones for all known sizes
@@ -207,29 +202,31 @@ def make_count(
     runs = list(origins.values())
     return plan, replace(
         origins[id(found.run)],
-        is_constant=lambda *given: any(run.is_constant(*given) for run in runs),
-        has_data_of=lambda *given: any(run.has_data_of(*given) for run in runs),
-        is_table=lambda tensor: any(run.is_table(tensor) for run in runs),
         follows_from_state=lambda tensor: any(run.follows_from_state(tensor) for run in runs),
     )
 
 
-def _origin(captured: Captured) -> Origin:
+def _origin(captured: Captured, state: Sequence[torch.Tensor]) -> Origin:
     tape = captured.tape
+    frozen = {
+        number: tensor
+        for i, (number, tensor) in enumerate(zip(captured.inputs, state, strict=False))
+        if number in captured.frozen and i not in captured.written
+    }
     found = {id(tensor) for number, tensor in tape.constants.items() if number not in tape.fresh}
     follows_from_state = functools.partial(tape.follows_from, captured.inputs[: captured.state])
     tables = {
-        id(tensor) for number, tensor in tape.constants.items() if is_table(captured, storage_of(tape.tensors[number]))
+        id(tensor): tape.known(number)
+        for number, tensor in tape.constants.items()
+        if is_table(captured, storage_of(tape.tensors[number]))
     }
     return Origin(
         tape.files,
         found,
-        tape.is_constant,
-        tape.has_data_of,
-        lambda tensor: id(tensor) in tables,
+        tables,
         follows_from_state,
-        lambda tensor: False,
-        list,
+        functools.partial(tape.data_with, frozen),
+        folding(captured, frozen),
         tape.kept,
         tape.held.taken,
     )

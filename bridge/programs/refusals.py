@@ -88,6 +88,12 @@ def no_gradient(name: str) -> str:
     return f"{name}: the gradient of what bridge.value_and_grad gives is not available"
 
 
+LEFT = (
+    "a tensor has no data: a capture for a graph has left it where the bridge does not look, as a default argument, a "
+    "variable around a function, or a module in a list. Make what holds it anew, and keep it in a buffer"
+)
+
+
 def keeps_between_calls(attribute: str) -> str:
     """What an error says of an attribute that makes a module's next call another one."""
     return (

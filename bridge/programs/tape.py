@@ -52,6 +52,7 @@ from bridge.programs.kept_elsewhere import KeptElsewhere, is_own
 from bridge.programs.known_integers import known_integer
 from bridge.programs.memory import layout, storage_of
 from bridge.programs.packed import Packed
+from bridge.programs.refusals import LEFT
 from bridge.programs.replaced import Replacement
 from bridge.programs.run_time_momentum import RunTimeMomentum
 from bridge.programs.selected import Selected
@@ -174,21 +175,10 @@ class Tape(TorchDispatchMode):
             return self.constant(tensor)
         return self._alias(tensor)
 
-    def is_constant(self, tensor: torch.Tensor, than: set[int]) -> bool:
-        """Whether a tensor follows from constants only, and from none with these ids."""
+    def is_constant(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor follows from constants only."""
         register = self._registers.get(id(tensor))
-        return register is not None and self._values.follows_from_others(register, than)
-
-    def has_data_of(self, tensor: torch.Tensor, other: torch.Tensor) -> bool:
-        """Whether a tensor follows from constants only, and has the data of another one, wherever that is."""
-        register = self._registers.get(id(tensor))
-        known = None if register is None else self.known(register)
-        with no_modes():
-            return (
-                known is not None
-                and (known.dtype, known.shape) == (other.dtype, other.shape)
-                and torch.equal(known.cpu(), other.cpu())
-            )
+        return register is not None and self._values.of([register]) is not None
 
     def follows_from(self, sources: Sequence[int], tensor: torch.Tensor) -> bool:
         """Whether a tensor follows from these registers and constants, without draws, and nothing writes to what it
@@ -212,6 +202,15 @@ class Tape(TorchDispatchMode):
         """The data of a tensor that is the same in each call; None if it is not."""
         return self.known(self.register(tensor))
 
+    def data_with(self, frozen: dict[int, torch.Tensor], tensor: torch.Tensor) -> torch.Tensor | None:
+        """The data of a tensor of this run that follows from constants and from these inputs, which nobody writes to;
+        None of any other."""
+        register = self._registers.get(id(tensor))
+        known = None if register is None else self.known(register)
+        if register is None or known is not None or not self.follows_from([*frozen], tensor):
+            return known
+        return self._values.with_inputs(register, frozen)
+
     def known(self, register: int) -> torch.Tensor | None:
         """The data of a register that is the same in each call; None if it is not."""
         known = self._values.of([register])
@@ -227,7 +226,7 @@ class Tape(TorchDispatchMode):
                 if not isinstance(tensor, FakeTensor):
                     return False
                 asks = sys._getframe(1).f_globals.get("__name__", "")
-                return asks.startswith("torch.") or not tape.is_constant(tensor, set())
+                return asks.startswith("torch.") or not tape.is_constant(tensor)
 
         # Others' code that has another way for tensors without data, as transformers' masks have, goes its usual way
         # where the data is known.
@@ -251,7 +250,8 @@ class Tape(TorchDispatchMode):
                 self._registers[id(tensor)] = number
                 self._aliases.append(tensor)
                 return number
-        raise Refusal("a tensor appears that no call has made")
+        is_own = isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake_mode
+        raise Refusal("a tensor appears that no call has made" if is_own else LEFT)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

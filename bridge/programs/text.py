@@ -105,13 +105,8 @@ class _Writer:
         return value if convert is None else convert(value)
 
 
-def data_of(tensor: torch.Tensor) -> bytes:
-    """The bytes of a tensor, row by row."""
-    data = tensor.detach().cpu().contiguous()
-    return data.reshape(-1).view(torch.uint8).numpy().tobytes() if data.numel() else b""
-
-
 def _constant(tensor: torch.Tensor) -> bytes:
-    data = data_of(tensor)
-    sizes = "".join(map(encode, [dtypes.name(tensor.dtype), list(tensor.shape), tensor.device.type == "cpu"]))
-    return sizes.encode() + b"s%d:" % len(data) + data
+    data = tensor.detach().cpu().contiguous()
+    raw = data.reshape(-1).view(torch.uint8).numpy().tobytes() if data.numel() else b""
+    sizes = "".join(map(encode, [dtypes.name(data.dtype), list(data.shape), tensor.device.type == "cpu"]))
+    return sizes.encode() + b"s%d:" % len(raw) + raw

@@ -11,11 +11,13 @@ from typing import Any
 
 import mindspore as ms
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 from bridge import _mindspore
 from bridge.op import dtypes
+from bridge.programs.refusals import LEFT
 
 # What needs no look inside. PyTorch takes nested values apart in ten microseconds, and leaves a cycle of garbage.
 TENSORS = frozenset((ms.Tensor, _mindspore.ParameterTensor))
@@ -234,13 +236,19 @@ def results(value: Any, convert: Callable[[Any], Any] = _to_mindspore) -> Tree |
 
     Args:
         convert: see Tree.
+
+    Raises:
+        RuntimeError: a capture has left a tensor without data somewhere, and it is a result or made it one.
     """
     if type(value) is torch.Tensor:
         return _Single(value)
     tensors: list[torch.Tensor] = []
     if type(value) is tuple and _are_tensors(value, tensors):
         return _Tensors(value, tensors)
-    return Tree(value, torch.Tensor, convert)
+    tree = Tree(value, torch.Tensor, convert)
+    if any(isinstance(tensor, FakeTensor) for tensor in tree.tensors):
+        raise RuntimeError(LEFT)
+    return tree
 
 
 def to_torch_leaf(leaf: Any) -> Any:

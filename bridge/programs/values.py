@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from bridge.programs.calls import DEFAULT, Call, Number, Register, draws, no_modes, results_of
-from bridge.programs.memory import storage_of
+from bridge.programs.memory import is_whole, memory_of, storage_of
 
 # Results of more elements are not made: where data decides a size, it may be taken for a large one.
 _LARGE = 2**27
@@ -32,12 +32,15 @@ class Values:
         self._next = len(self._calls)
         return [self._known[number] for number in wanted] if all(number in self._known for number in wanted) else None
 
-    def follows_from_others(self, register: int, than: set[int]) -> bool:
-        """Whether a register follows from constants only, and from none of the tensors with these ids."""
-        if self.of([register]) is None:
-            return False
-        needed, _ = self.behind(register)
-        return than.isdisjoint(id(self._constants[number]) for number in needed if number in self._constants)
+    def with_inputs(self, register: int, inputs: dict[int, torch.Tensor]) -> torch.Tensor:
+        """The data of a register that follows from constants and from these inputs."""
+        needed, calls = self.behind(register)
+        with no_modes(), torch.no_grad():
+            known = {n: copied(tensor.detach()) for n, tensor in self._constants.items() if n in needed}
+            known |= {n: tensor.detach() for n, tensor in inputs.items() if n in needed}
+            for call in reversed(calls):
+                make(call, known)
+            return copied(known[register])
 
     def behind(self, register: int) -> tuple[set[int], list[Call]]:
         """The registers that one follows from, with itself, and the calls that make them, last ones first."""
@@ -89,16 +92,15 @@ def make(call: Call, known: dict[int, torch.Tensor]) -> None:
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy in the same layout, and conjugate or negative as the tensor is: calls below autograd know of that."""
+    """A copy, laid out in memory as the tensor is, and conjugate or negative as it is: calls below autograd know of
+    that."""
     if tensor.is_conj():
         return torch._conj(copied(torch._conj(tensor)))
     if tensor.is_neg():
         return torch._neg_view(copied(torch._neg_view(tensor)))
-    if tensor.layout is not torch.strided or tensor.is_contiguous():
+    if tensor.layout is not torch.strided or is_whole(tensor):
         return tensor.clone()
-    shape, steps = tensor.shape, tensor.stride()
-    length = 1 + sum((size - 1) * step for size, step in zip(shape, steps, strict=True)) if tensor.numel() else 0
-    return tensor.as_strided((length,), (1,)).clone().as_strided(shape, steps)
+    return memory_of(tensor).clone().as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def _is_symbolic(value: Any) -> bool:
