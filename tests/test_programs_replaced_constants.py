@@ -202,6 +202,19 @@ class TurnsAZero(Layer):
         return y
 
 
+class BeginsLate(Layer):
+    """Does something else from its fourth call on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        y: torch.Tensor = self.linear(x)
+        return y if self.calls < 4 else -y
+
+
 class Factor(nn.Module):
     def __init__(self, changes: bool) -> None:
         super().__init__()
@@ -234,6 +247,7 @@ class Factors(Layer):
         (CountsBesideAWrittenTable, "calls"),
         (GathersTables, "tables"),
         (TurnsAZero, "zero"),
+        (BeginsLate, "calls"),
         (Factors, "other.factors"),
         (Replaces, "scale"),
         (ReplacesBuffer, "scale"),

@@ -393,15 +393,16 @@ class GraphProgram:
         """Whether the function does something else after its first call.
 
         PyTorch keeps what it has found without data, and a later capture may lay memory out otherwise for that: so the
-        first call is captured again, too.
+        first call is captured again, too. What counts calls may do something much later: a call far ahead is captured.
 
         Args:
             before: what the first call has found; None if not all of that can be put back.
         """
         try:
+            after = Attributes(self.state.modules)
             now = self._capture(wanted)
             if _do_the_same(now, found):
-                return False
+                return after.count_on() and not _do_the_same(self._capture(wanted), found)
             if before is None:
                 return True
             before.restore()
