@@ -88,7 +88,7 @@ def module(name: str, take_apart: Callable[[Any], Any], is_torch_code: bool) -> 
     """What runs a PyTorch module of that name in PyNative mode (ms_ext/mindspore/python/module.cpp).
 
     Args:
-        take_apart: gives the tensors of what the module returns (`results` in bridge/programs/tree.py).
+        take_apart: gives the tensors of what the module returns (`results_with_data` in bridge/programs/tree.py).
         is_torch_code: whether it runs nobody's Python but PyTorch's.
 
     Raises RuntimeError if the bridge was built for another MindSpore.

@@ -66,7 +66,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         self._is_named(self.name)
         self.precision: torch.dtype | None = None
         start_on(devices.target())
-        self._calls = direct.module(self.name, tree.results, is_torch_code(function))
+        self._calls = direct.module(self.name, tree.results_with_data, is_torch_code(function))
         if state is None and isinstance(function, torch.nn.Module):
             state, modules = tensors_of(function), [function]
         self.state = State(state or {}, modules, self._calls, cells)

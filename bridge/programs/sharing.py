@@ -28,7 +28,7 @@ class Sharing:
     def __init__(self, name: str, parameters: Sequence[ms.Parameter], tensors: Sequence[torch.Tensor]) -> None:
         self.parameters = ms.ParameterTuple(parameters)
         self.tensors = list(tensors)
-        self._calls = direct.module(name, tree.results, is_torch_code=False)
+        self._calls = direct.module(name, tree.results_with_data, is_torch_code=False)
         self.state = State({str(i): tensor for i, tensor in enumerate(tensors)}, [], self._calls)
 
     def run(self, function: Callable[[list[torch.Tensor]], Any], tensors: Sequence[ms.Tensor]) -> None:

@@ -236,19 +236,25 @@ def results(value: Any, convert: Callable[[Any], Any] = _to_mindspore) -> Tree |
 
     Args:
         convert: see Tree.
-
-    Raises:
-        RuntimeError: a capture has left a tensor without data somewhere, and it is a result or made it one.
     """
     if type(value) is torch.Tensor:
         return _Single(value)
     tensors: list[torch.Tensor] = []
     if type(value) is tuple and _are_tensors(value, tensors):
         return _Tensors(value, tensors)
-    tree = Tree(value, torch.Tensor, convert)
-    if any(isinstance(tensor, FakeTensor) for tensor in tree.tensors):
+    return Tree(value, torch.Tensor, convert)
+
+
+def results_with_data(value: Any) -> Tree | _Single | _Tensors:
+    """What a PyTorch module returned in PyNative mode.
+
+    Raises:
+        RuntimeError: a capture has left a tensor without data somewhere, and it is a result or made it one.
+    """
+    found = results(value)
+    if any(isinstance(tensor, FakeTensor) for tensor in found.tensors):
         raise RuntimeError(LEFT)
-    return tree
+    return found
 
 
 def to_torch_leaf(leaf: Any) -> Any:

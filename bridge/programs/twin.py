@@ -301,7 +301,7 @@ class Twins:
     def _on_memory_of(self, tensor: ms.Tensor) -> torch.Tensor:
         """PyTorch's tensor on a tensor's memory, which it keeps."""
         if self._calls is None:
-            self._calls = direct.module("bridge.fuse", tree.results, is_torch_code=True)
+            self._calls = direct.module("bridge.fuse", tree.results_with_data, is_torch_code=True)
         found: list[torch.Tensor] = []
         with one_at_a_time:
             self._calls(found.append, [tensor], devices.gpu(), False)

@@ -570,8 +570,8 @@ struct Call {
 // A module as Python calls it.
 class Module {
  public:
-  // Args: what takes a value of PyTorch's apart into tensors and the rest (tree.results in bridge/programs/tree.py);
-  // whether nobody's Python runs but PyTorch's.
+  // Args: what takes a value of PyTorch's apart into tensors and the rest (tree.results_with_data in
+  // bridge/programs/tree.py); whether nobody's Python runs but PyTorch's.
   Module(std::string name, py::function take_apart, bool is_torch_code)
       : name_(std::move(name)), take_apart_(std::move(take_apart)), is_torch_code_(is_torch_code) {}
   ~Module() { in_graphs().erase(this); }
