@@ -34,7 +34,7 @@ _WHOLE = (
     BuiltinFunctionType, ModuleType,
 )  # fmt: skip
 _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator)
-# Of what a file has, these and objects of its own classes.
+# Of what a file has, these and objects of the user's classes.
 _GLOBALS = (*_PLAIN, *_CONTAINERS, *_GENERATORS, set, np.ndarray, SimpleNamespace, torch.Tensor)
 # Of what code finds by name, these, and objects of the user's classes.
 _NAMED = (
@@ -215,16 +215,14 @@ class Attributes:
         Args:
             tables: see Origin.
         """
+        for _, module, before, now in self._changed():
+            if any(tables[id(table)] is None for table in _tables(module, tables)):
+                _restore(module, before, now)
         with no_modes(), torch.no_grad():
-            for _, module, before in self._before:
-                own = [one for one in (*_tensors_in(vars(module)), *_tensors_in(module._buffers)) if id(one) in tables]
-                for table in own:
-                    data = tables[id(table)]
-                    if data is None:
-                        _restore(module, before, before.keys())
-                    else:
-                        self._written.append((table, copied(table)))
-                        table.data.copy_(data)
+            for table in (table for _, module, _ in self._before for table in _tables(module, tables)):
+                if (data := tables[id(table)]) is not None:
+                    self._written.append((table, copied(table)))
+                    table.data.copy_(data)
 
     def are_caches(self, follows_from_state: Callable[[torch.Tensor], bool]) -> bool:
         """Whether all that changed in the modules are tensors that they have computed from their parameters in
@@ -367,8 +365,10 @@ def _has_slots(value: Any) -> bool:
     return not isinstance(value, _WHOLE) and bool(slots_of(value)) and not is_of_package(type(value).__module__)
 
 
-def _tensors_in(values: dict[str, Any]) -> Iterator[torch.Tensor]:
-    return (value for value in values.values() if isinstance(value, torch.Tensor))
+def _tables(module: torch.nn.Module, tables: Mapping[int, Any]) -> list[torch.Tensor]:
+    """Those of a module's tensors whose ids are among these."""
+    own = (*vars(module).values(), *module._buffers.values())
+    return [value for value in own if isinstance(value, torch.Tensor) and id(value) in tables]
 
 
 def _settings(part: torch.nn.Module) -> Iterator[tuple[str, Any]]:
