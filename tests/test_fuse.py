@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -467,6 +468,20 @@ def test_what_an_object_keeps_is_seen_and_written() -> None:
     inner.line, own.line = (Line(4) for _ in range(2))
     with pytest.raises(RuntimeError, match=r"was not there when the program was made"):
         fused(numbers(3, 4))
+
+
+def test_a_chain_of_functions_may_be_longer_than_pythons_stack() -> None:
+    def around(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def outer(x: Any) -> Any:
+            return inner(x)
+
+        return outer
+
+    function: Callable[[Any], Any] = aten.relu
+    for _ in range(300):
+        function = around(function)
+    x = numbers(3, 4)
+    assert equal(bridge.fuse(function)(x), aten.relu(x))
 
 
 def test_what_an_object_cannot_keep_is_refused() -> None:

@@ -72,6 +72,8 @@ class Twins:
         self._lent: dict[int, _Lent] = {}
         self._lent_twins: dict[int, _Lent] = {}
         self._is_made = self._runs = False
+        self._unseen: list[Any] = []
+        self._looks = False
         self._calls: Any = None
         mindspores.replace_functions()
 
@@ -272,27 +274,47 @@ class Twins:
             self._objects.append(value)
             self._see(["construct"])
             self._look_into(value)
-        elif isinstance(value, FunctionType):
-            twin = known(_empty_twin_of_function(self, value))
-            self._functions.append(value)
-            names = [*_names(value.__code__)]
-            self._see(names)
-            for name, cell, own in zip(
-                value.__code__.co_freevars, twin.__closure__ or (), value.__closure__ or (), strict=True
-            ):
-                if name == "__class__":  # for super()
-                    cell.cell_contents = own.cell_contents
-                    continue
-                self._variables.append(_Variable(own, cell))
-                self._variables[-1].follow(self)  # it may be the function
-            self._follow_defaults(value)
-            if not self._is_made:
-                self.of([value.__globals__.get(name) for name in names])
         else:
-            known(twin_of_object(self, value))
-            self._objects.append(value)
-            if not self._is_made:
-                self._look_into(value)
+            is_function = isinstance(value, FunctionType)
+            known(_empty_twin_of_function(self, value) if is_function else twin_of_object(self, value))
+            self._unseen.append(value)
+            self._look_around()
+
+    def _look_around(self) -> None:
+        """Make the twins of what the functions and objects made since lead to: one after the other, because a chain of
+        them may be longer than Python's stack."""
+        if self._looks:
+            return
+        self._looks = True
+        try:
+            while self._unseen:
+                value = self._unseen.pop()
+                if isinstance(value, FunctionType):
+                    self._follow_function(value)
+                    continue
+                self._objects.append(value)
+                if not self._is_made:
+                    self._look_into(value)
+        finally:
+            self._unseen.clear()
+            self._looks = False
+
+    def _follow_function(self, function: FunctionType) -> None:
+        twin = self._known[id(function)][1]
+        self._functions.append(function)
+        names = [*_names(function.__code__)]
+        self._see(names)
+        for name, cell, own in zip(
+            function.__code__.co_freevars, twin.__closure__ or (), function.__closure__ or (), strict=True
+        ):
+            if name == "__class__":  # for super()
+                cell.cell_contents = own.cell_contents
+                continue
+            self._variables.append(_Variable(own, cell))
+            self._variables[-1].follow(self)  # it may be the function
+        self._follow_defaults(function)
+        if not self._is_made:
+            self.of([function.__globals__.get(name) for name in names])
 
     def _has_moved(self, value: Any) -> bool:
         """Whether a tensor that is no Parameter has other memory than its twin."""
