@@ -281,7 +281,7 @@ _is_first = True
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
+def as_before() -> Iterator[None]:
     global _in_file, _is_first, _made
     yield
     _in_file, _is_first, _made = number(3.0), True, None
