@@ -10,6 +10,7 @@ import functools
 import gc
 import importlib
 import inspect
+import re
 import sys
 import threading
 import weakref
@@ -164,17 +165,33 @@ def is_one_operator(cell: type[nn.Cell]) -> None:
     amp._auto_mixed_precision_rewrite = rewrite_others
 
 
-def after_set_data(follow: Callable[[Parameter], None]) -> None:
-    """Have a function called with each Parameter that was given other data."""
+def around_set_data(before: Callable[[Parameter, Any], None], follow: Callable[[Parameter], None]) -> None:
+    """Have functions called with each Parameter that is given other data, before and after that."""
     own = Parameter.set_data
 
     @functools.wraps(own)
-    def set_data(self: Parameter, *args: Any, **kwargs: Any) -> Any:
-        found = own(self, *args, **kwargs)
+    def set_data(self: Parameter, data: Any, *args: Any, **kwargs: Any) -> Any:
+        before(self, data)
+        found = own(self, data, *args, **kwargs)
         follow(self)
         return found
 
     Parameter.set_data = set_data  # type: ignore[method-assign]
+
+
+def after_set_dtype(follow: Callable[[Parameter], None]) -> None:
+    """Have a function called with each Parameter that was given another dtype."""
+    own = Parameter.set_dtype
+
+    @functools.wraps(own)
+    def set_dtype(self: Parameter, dtype: Any) -> Any:
+        before = self.dtype
+        found = own(self, dtype)
+        if self.dtype != before:
+            follow(self)
+        return found
+
+    Parameter.set_dtype = set_dtype
 
 
 def jit_executor() -> Any:
@@ -271,8 +288,9 @@ class _FailedGraphs:
             self._fail(*self._ran)  # one of these
         try:
             return graph()
-        except BaseException:
+        except BaseException as error:
             self._fail(name())
+            _leave_operators_words(error)
             raise
         finally:
             self._ran.add(name() or "")
@@ -282,6 +300,19 @@ class _FailedGraphs:
             self._failures[name] = self._failures.get(name, 0) + 1
         self._noticed = self._late_failures()
         self._ran.clear()
+
+
+_AROUND_WORDS = re.compile(
+    r"For 'Custom' on \w+, operator failed when executing user defined file .*?! Error message is (.*?)\s*\n-{9,}\n"
+    r"- C\+\+ Call Stack.*",
+    re.DOTALL,
+)
+
+
+def _leave_operators_words(error: BaseException) -> None:
+    """Leave of what MindSpore says of an operator that failed what the operator says."""
+    if found := _AROUND_WORDS.fullmatch(str(error)):
+        error.args = (found[1],)
 
 
 def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
@@ -324,6 +355,24 @@ def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
 
     of_cells.compile, of_cells.__call__ = named_cell, run_named_cell
     of_functions.compile, of_functions.__call__ = named_function, run_named_function
+
+
+def compile_and_run_one_at_a_time() -> None:
+    """Have a thread wait that calls a graph while another one compiles or runs one. MindSpore fails there, and what it
+    gives may be of the other one's call."""
+    one = threading.RLock()
+    of_functions: Any = jit_executor()
+    of_functions.__call__ = _holding(one, of_functions.__call__)
+    nn.Cell.compile_and_run = _holding(one, nn.Cell.compile_and_run)  # type: ignore[method-assign]
+
+
+def _holding(lock: Any, own: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(own)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with lock:
+            return own(*args, **kwargs)
+
+    return run
 
 
 def _after(first: Callable[[], None], run: Callable[..., Any]) -> Callable[..., Any]:

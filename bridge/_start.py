@@ -51,6 +51,7 @@ def _start() -> None:
         _mindspore.begin_gradients_with(_ones_like)
     _mindspore.suggest_keys()
     _mindspore.compile_failed_graphs_anew(_late_failures(shared))
+    _mindspore.compile_and_run_one_at_a_time()
     _mindspore.refuse_in_vmap(lambda primitive: getattr(primitive, "refused_in_vmap", ""))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
+import pytest
 import torch
 
 import bridge
@@ -96,6 +97,27 @@ def test_threads_that_fill_the_caches_at_once_get_the_right_primitives() -> None
             )
             for result, want in zip(results, wanted, strict=True):
                 assert result.asnumpy().tobytes() == want.numpy().tobytes()
+
+    run_at_once(work)
+
+
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+def test_threads_compile_and_call_graphs_at_once(mode: int) -> None:
+    """Each calls each network, with a size of its own: MindSpore's own graphs fail there, or give others' numbers."""
+    ms.set_context(mode=mode)
+    modules = [
+        torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.Tanh(), torch.nn.Linear(8, n + 1)) for n in range(THREADS)
+    ]
+    nets = [bridge.cell(module) for module in modules]
+    graphs = nets if mode == ms.GRAPH_MODE else [ms.jit(net) for net in nets]
+
+    def work(number: int) -> None:
+        x = DATA[number, : number + 2]
+        for turn in range(ROUNDS):
+            which = (number + turn) % THREADS
+            with torch.no_grad():
+                wanted = modules[which](torch.from_numpy(x)).numpy()
+            assert graphs[which](ms.Tensor(x)).asnumpy().tobytes() == wanted.tobytes()
 
     run_at_once(work)
 
