@@ -71,6 +71,12 @@ def test_functions_work_after_an_error(make: Callable[[], Callable[..., Any]]) -
 
 
 @pytest.mark.skipif(devices.target() == "GPU", reason="the kernels check indices on a CPU")
+def test_the_words_are_the_operators() -> None:
+    with pytest.raises(RuntimeError, match=r"^aten\.embedding: index out of range in self$"):
+        by_operators()(ms.Tensor(WRONG))
+
+
+@pytest.mark.skipif(devices.target() == "GPU", reason="the kernels check indices on a CPU")
 def test_cells_work_after_an_error(graph_mode: None) -> None:
     checked(Looks())
 

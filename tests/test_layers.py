@@ -640,7 +640,18 @@ def other_device() -> str:
         (lambda: tnn.Linear(3, 4).nothing(), AttributeError, "nothing"),
         (lambda: copy.deepcopy(Own(3, 4)), TypeError, "Own derives from a layer"),
         (lambda: type("Net", (tnn.Module,), {"forward": None}), TypeError, "name its `forward` so"),
-        (lambda: setattr(tnn.Linear(3, 4), "weight", 3), TypeError, "takes a Parameter or None, not int"),
+        (
+            lambda: setattr(tnn.Linear(3, 4), "weight", 3),
+            TypeError,
+            "takes one of MindSpore's Parameters or None, not int",
+        ),
+        (
+            lambda: setattr(tnn.Linear(3, 4), "weight", torch.nn.Parameter(torch.ones(4, 3))),
+            TypeError,
+            "takes one of MindSpore's Parameters or None, not PyTorch's",
+        ),
+        (lambda: tnn.state_dict(torch.nn.ReLU()), TypeError, "a Cell is needed, not ReLU"),  # type: ignore[arg-type]
+        (lambda: tnn.load_state_dict(tnn.ReLU(), "x.pt"), TypeError, "as torch.load gives it, not str"),  # type: ignore[arg-type]
         (lambda: setattr(tnn.Module(), "inner", torch.nn.ReLU()), TypeError, "bridge.cell makes a Cell"),
         (
             lambda: setattr(tnn.Module(), "own", torch.nn.Parameter(torch.ones(2))),

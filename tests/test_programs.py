@@ -758,6 +758,7 @@ def with_a_cell() -> torch.nn.Module:
         (torch.nn.functional.relu, TypeError, "bridge.cell takes a torch.nn.Module, not function"),
         (with_a_cell(), TypeError, "bridge.cell takes a module of PyTorch's modules: 0.inner is a Cell, Linear"),
         (torch.nn.Linear, TypeError, "not the class Linear"),
+        (bridge.nn.Linear(3, 3), TypeError, "not Linear, which is a Cell"),
         (torch.nn.LazyLinear(3), ValueError, "weight has no shape yet: call the PyTorch module once"),
         (torch.nn.Linear(3, 3, device="meta"), ValueError, "weight has no data: call the PyTorch module's to_empty"),
     ],

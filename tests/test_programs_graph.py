@@ -756,7 +756,23 @@ class Linearizes(nn.Module):
         return derivative(x)  # type: ignore[no-any-return]
 
 
+class GoesBack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.inner(x).sum().backward()
+        return x * self.inner.weight.grad[0]  # type: ignore[index, no-any-return]
+
+
+class Misspells(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sinus()  # type: ignore[attr-defined, no-any-return]
+
+
 REFUSALS = [
+    (GoesBack, ["`backward` adds to `grad`", "self.inner(x).sum().backward()"]),
     (WritesAttribute, ["writes to a tensor of shape [3] that is neither a parameter nor a persistent buffer"]),
     (MakesSparse, ["has a tensor of the layout sparse_coo", "torch.sparse_coo_tensor(torch.eye(2"]),
     (LoopsOnData, ["asks for a value that depends on data", "while (x < 9).any():"]),
@@ -785,6 +801,41 @@ def test_what_cannot_be_captured_is_refused_with_its_line(make: Callable[[], nn.
     for word in words:
         assert word in str(caught.value)
     assert_equal([torch.ones(2, 3)], [as_cell(nn.ReLU())(ms.Tensor(np.ones((2, 3), np.float32)))])
+
+
+def test_a_call_of_backward_works_in_pynative_mode() -> None:
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    own, reference = GoesBack(), GoesBack()
+    reference.load_state_dict(own.state_dict())
+    expected = reference(torch.ones(2, 3))
+    assert np.array_equal(bridge.cell(own)(ms.ops.ones((2, 3))).asnumpy(), expected.detach().numpy())
+
+
+def test_words_are_of_pytorchs_tensors() -> None:
+    with pytest.raises(AttributeError, match=r"^'Tensor' object has no attribute 'sinus'[^F]*In file"):
+        as_cell(Misspells())(ms.Tensor(np.ones((2, 3), np.float32)))
+
+
+def test_anomaly_mode_is_refused() -> None:
+    net, x = as_cell(nn.ReLU()), ms.Tensor(np.ones((2, 3), np.float32))
+    net(x)
+    with torch.autograd.detect_anomaly(), pytest.raises(RuntimeError, match="looks for the cause of nan in PyNative"):
+        net(x)
+    assert_equal([torch.ones(2, 3)], [net(x)])
+
+
+@dataclasses.dataclass
+class Batch:
+    x: Any
+
+
+def test_a_dataclass_is_no_argument_of_a_graph() -> None:
+    class Takes(nn.Module):
+        def forward(self, batch: Batch) -> torch.Tensor:
+            return batch.x * 2  # type: ignore[no-any-return]
+
+    with pytest.raises(RuntimeError, match="a graph takes no dataclass as an argument, as Batch"):
+        as_cell(Takes())(Batch(ms.Tensor(np.ones((2, 3), np.float32))))
 
 
 def test_the_line_may_be_that_of_a_package_whose_name_begins_with_torch() -> None:

@@ -129,6 +129,45 @@ def test_weights_that_are_given_other_data_between_steps_are_seen(tmp_path: path
     assert same(step(x), in_torch(reference, x))
 
 
+def test_data_of_another_shape_is_refused_where_it_is_given() -> None:
+    net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
+    step = in_graph(ms.value_and_grad)(net, net.trainable_params())
+    expected = in_torch(mlp().to(device()), x)
+    weight = net.parameters_dict()["0.weight"]
+    for given in (ms.ops.zeros((8, 5)), ms.ops.zeros((1, 4)), 2.0):
+        with pytest.raises(ValueError, match=r"set_data: 0\.weight shares its memory with .* of shape \[8, 4\]"):
+            weight.set_data(given)
+        assert same(step(x), expected)
+
+
+@pytest.mark.parametrize("make", [lambda: bridge.cell(torch.nn.Linear(4, 3)), lambda: tnn.Linear(4, 3)])
+def test_a_graph_follows_another_dtype(make: Callable[[], Any], differentiate: Differentiate) -> None:
+    torch.manual_seed(0)
+    net = make()
+    reference: Any = torch.nn.Linear(4, 3).to(device())
+    reference.load_state_dict(net.module.state_dict())
+
+    def summed(x):
+        return aten.sum(net(x))
+
+    step = differentiate(summed, net.trainable_params())
+    for ms_dtype, torch_dtype in (
+        (ms.float32, torch.float32),
+        (ms.float64, torch.float64),
+        (ms.float32, torch.float32),
+    ):
+        for parameter in net.get_parameters():
+            parameter.set_dtype(ms_dtype)
+        reference.to(torch_dtype)
+        x = ms.Tensor(data(2, 4)).astype(ms_dtype)
+        for factor in (1, 2):
+            for parameter, tensor in zip(net.get_parameters(), reference.parameters(), strict=True):
+                parameter.set_data(parameter * factor)
+                tensor.data *= factor
+            assert same(step(x), in_torch(reference, x, lambda x: reference(x).sum()))
+            assert net.module.weight.dtype == torch_dtype
+
+
 def halved_data(net: Any) -> None:
     net[0].weight.data = net[0].weight.data * 0.5
 
@@ -247,6 +286,37 @@ def test_a_network_that_has_other_parts_now_does_not_stop_others_graphs() -> Non
     assert same(steps[1](x), in_torch(mlp().to(device()), x))
 
 
+def test_a_network_without_data_does_not_stop_others_graphs() -> None:
+    module = mlp()
+    net, other, x = bridge.cell(module), bridge.cell(mlp()), ms.Tensor(data(3, 4))
+    steps = [in_graph(ms.value_and_grad)(cell, cell.trainable_params()) for cell in (net, other)]
+    for step in steps:
+        step(x)
+    module.to("meta")
+    assert same(steps[1](x), in_torch(mlp().to(device()), x))
+    for use in (steps[0], net):
+        with pytest.raises(ValueError, match=r"0\.weight has no data"):
+            use(x)
+
+
+@pytest.mark.parametrize("make", [lambda: bridge.cell(mlp()), lambda: bridge.cell(mlp().to(device()))])
+def test_a_function_is_applied_to_the_modules(make: Callable[[], Any], differentiate: Differentiate) -> None:
+    net, reference, x, met = make(), mlp().to(device()), ms.Tensor(data(3, 4)), []
+
+    def init(part: Any) -> None:
+        met.append(type(part).__name__)
+        if isinstance(part, torch.nn.Linear):
+            torch.nn.init.constant_(part.weight, 0.5)
+
+    step = differentiate(net, net.trainable_params())
+    step(x)
+    reference(torch.from_numpy(x.asnumpy()).to(device()))
+    assert net.apply(init) is net
+    assert met == [*(type(part).__name__ for part in net.module.children()), type(net.module).__name__, "ModuleCell"]
+    reference.apply(init)
+    assert same(step(x), in_torch(reference, x))
+
+
 scripted: Any = torch.jit.script
 
 
@@ -309,11 +379,10 @@ def test_an_error_in_backward_leaves_the_next_step_right() -> None:
     assert same(in_one(net, net.trainable_params())(x), expected)
 
 
-def test_four_threads() -> None:
-    """MindSpore does not run one compiled graph on several threads at once, with its own operators neither."""
+def test_four_threads(differentiate: Differentiate) -> None:
     net, x = bridge.cell(mlp().eval()), ms.Tensor(data(3, 4))
     expected = in_torch(copy.deepcopy(net.module).to(device()), x)
-    step = in_one(net, net.trainable_params())
+    step = differentiate(net, net.trainable_params())
     right = [same(step(x), expected)]
 
     def work() -> None:
@@ -772,6 +841,41 @@ def test_a_fused_cell_is_copied_with_what_it_has() -> None:
     found = copy.deepcopy(net)
     assert found.mark == 5 and [one.name for one in found.trainable_params()] == ["bias"]
     assert not found(x).asnumpy().any() and found.weight is found.block.weight is not net.weight
+
+
+def test_a_fused_function_is_its_own_copy() -> None:
+    net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
+    step = bridge.value_and_grad(net, None, net.trainable_params())
+    holder = copy.deepcopy({"net": net, "step": step, "fused": bridge.fuse(lambda x: net(x))})
+    assert holder["step"] is step and same(holder["step"](x), in_torch(mlp().to(device()), x))
+    assert holder["net"] is not net
+
+
+class HalfPorted(torch.nn.Module):
+    """Calls what takes MindSpore's tensors."""
+
+    def __init__(self, inner: Callable[..., Any]) -> None:
+        super().__init__()
+        self.own = torch.nn.Linear(4, 4)
+        self.inner = [lambda x: inner(x)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner[0](self.own(x)).sum()  # type: ignore[no-any-return]
+
+
+def fused_function() -> Any:
+    return bridge.fuse(lambda x: aten.mul(x, 2.0))
+
+
+@pytest.mark.parametrize("make", [tnn.ReLU, lambda: tnn.Linear(4, 4), lambda: bridge.cell(mlp()), fused_function])
+@pytest.mark.parametrize("is_graph", [False, True])
+def test_a_module_of_pytorchs_does_not_call_cells(make: Callable[[], Any], is_graph: bool) -> None:
+    """PyTorch's gradient would end there."""
+    net, x = bridge.cell(HalfPorted(make())), ms.Tensor(data(3, 4))
+    step = ms.value_and_grad(net, None, net.trainable_params())
+    step = in_graph(ms.value_and_grad)(net, net.trainable_params()) if is_graph else step
+    with pytest.raises(TypeError, match="takes MindSpore's tensors, and was given PyTorch's, whose gradient would end"):
+        step(x)
 
 
 def test_captures_on_two_threads_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,6 +251,11 @@ def test_a_first_result_without_tensors_is_refused() -> None:
         bridge.value_and_grad(lambda x: (1.0, aten.mul(x, 5.0)), 0, has_aux=True)(ms.Tensor(data(3)))
 
 
+def test_a_single_result_with_aux_is_refused() -> None:
+    with pytest.raises(TypeError, match="this one gives one result, of type Tensor"):
+        bridge.value_and_grad(lambda x: aten.mul(x, 5.0), 0, has_aux=True)(ms.Tensor(data(3)))
+
+
 @pytest.mark.parametrize("is_also_dense", [False, True])
 def test_sparse_gradients_are_dense(is_also_dense: bool) -> None:
     class Looks(torch.nn.Module):
@@ -569,7 +574,7 @@ def test_a_net_may_be_anywhere(form: str, mode: Mode) -> None:
 def test_a_program_that_cannot_see_a_net_names_it() -> None:
     net = bridge.cell(torch.nn.Linear(4, 3))
     hidden = functools.lru_cache(lambda: net)
-    with pytest.raises(RuntimeError, match=r"has a Cell, Linear, from where bridge\.fuse does not look.* a variable"):
+    with pytest.raises(RuntimeError, match=r"has a Cell, Linear, from where they do not look.* a variable"):
         bridge.value_and_grad(lambda x, y: F.cross_entropy(hidden()(x), y))(*batch())
 
     class Own(tnn.Module):

@@ -36,6 +36,7 @@ class Layer(ModuleCell, Module):
 
     torch_class: ClassVar[type[torch.nn.Module]] = torch.nn.Module
     _not_copied = ModuleCell._not_copied | {"_inner", "around"}
+    apply = Module.apply  # the layers inside it are Cells
     enable_tuple_broaden = False  # MindSpore's own; it asks for this in each call of a graph
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -148,7 +149,8 @@ class Layer(ModuleCell, Module):
     def _tie(self, name: str, value: Any) -> None:
         """Put another Parameter, which others may have too, in the place of one of the module's."""
         if value is not None and not isinstance(value, ms.Parameter):
-            raise TypeError(f"{type(self).__name__}.{name} takes a Parameter or None, not {type(value).__name__}")
+            given = "PyTorch's" if isinstance(value, torch.Tensor) else type(value).__name__
+            raise TypeError(f"{type(self).__name__}.{name} takes one of MindSpore's Parameters or None, not {given}")
         setattr(self.module, name, None if value is None else tensor_of(value))
         self.run(self.module)
 

@@ -41,8 +41,11 @@ def load_state_dict(cell: ms.nn.Cell, state: Mapping[str, Any], strict: bool = T
         `missing_keys` and `unexpected_keys`.
 
     Raises:
+        TypeError: the state is no dictionary.
         RuntimeError: in PyTorch's words, names or shapes differ.
     """
+    if not isinstance(state, Mapping):
+        raise TypeError(f"load_state_dict takes a dictionary, as torch.load gives it, not {type(state).__name__}")
     _mindspore.wait()
     tensors: Any = {name: torch_view(v) if isinstance(v, ms.Tensor) else v for name, v in state.items()}
     if hasattr(state, "_metadata"):
@@ -54,7 +57,13 @@ def load_state_dict(cell: ms.nn.Cell, state: Mapping[str, Any], strict: bool = T
 
 
 def as_module(cell: ms.nn.Cell) -> torch.nn.Module:
-    """A PyTorch module with the parameters and buffers of a Cell, on the same memory, while the Cell lives."""
+    """A PyTorch module with the parameters and buffers of a Cell, on the same memory, while the Cell lives.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(cell, ms.nn.Cell):
+        raise TypeError(f"a Cell is needed, not {type(cell).__name__}: PyTorch's modules have state_dict themselves")
     if isinstance(cell, FusedCell):
         return as_module(cell.block)
     parameters = cell._params

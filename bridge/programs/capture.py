@@ -26,10 +26,11 @@ from bridge.programs.formatted import FORMAT
 from bridge.programs.guards import Guards
 from bridge.programs.held import Changes
 from bridge.programs.istft import ISTFT
+from bridge.programs.kept_elsewhere import is_own
 from bridge.programs.memory import storage_of
 from bridge.programs.prod import PROD
 from bridge.programs.reads import refuse_reads
-from bridge.programs.refusals import LINEARIZE, SEEDS, refuse_foreign_results
+from bridge.programs.refusals import BACKWARD, LINEARIZE, SEEDS, refuse_foreign_results
 from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.tape import Tape
 
@@ -42,7 +43,8 @@ _MATMUL = [
 ]
 _REPLACEMENTS = [
     *constant_arguments.REPLACEMENTS, *in_lists.REPLACEMENTS, *numbers_in_lists.REPLACEMENTS, checkpoints.REPLACEMENT,
-    leaves.REPLACEMENT, *ALLCLOSE, *_MATMUL, FORMAT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, *PROD, _QUIET, *SEEDS,
+    leaves.REPLACEMENT, *ALLCLOSE, BACKWARD, *_MATMUL, FORMAT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, *PROD, _QUIET,
+    *SEEDS,
 ]  # fmt: skip
 
 
@@ -221,14 +223,14 @@ def _differentiate(
     )
 
 
-_FOREIGN = (f"{pathlib.Path(torch.__file__).parent}/", f"{pathlib.Path(__file__).parent.parent}/")
+_LAYERS = f"{pathlib.Path(torch.__file__).parent}/nn/"
 
 
 def _location(error: Exception, tape: Tape) -> str:
-    """The innermost line that is neither PyTorch's nor the bridge's; else the innermost of torch.nn; in backward that
+    """The innermost line that is in neither framework nor the bridge; else the innermost of torch.nn; in backward that
     of the call whose gradient was at hand."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_FOREIGN)]
-    layers = [frame for frame in frames if frame.filename.startswith(f"{_FOREIGN[0]}nn/")]
+    own = [frame for frame in frames if is_own(frame.filename)]
+    layers = [frame for frame in frames if frame.filename.startswith(_LAYERS)]
     known = own or layers
     return in_line(known[-1] if known else tape.line())

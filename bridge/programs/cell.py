@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import mindspore as ms
 import torch
 
 from bridge.primitive.placement import check_device
+from bridge.primitive.tensors import wait_for_pytorch
 from bridge.programs.program import Program
 from bridge.programs.program_cell import ProgramCell
 from bridge.programs.state import pair_by_names
@@ -51,6 +52,15 @@ class ModuleCell(ProgramCell):
         check_device(f"{type(self).__name__}.to", given["device"])
         others = {name: value for name, value in given.items() if name not in ("device", "non_blocking")}
         return to_others(**others) if others else self
+
+    def apply(self, fn: Callable[[Any], Any]) -> Any:
+        """Call a function with each of PyTorch's modules, as PyTorch does, and with this Cell last."""
+        self.program.follow_between_calls()
+        self.program.follow()
+        self.module.apply(fn)
+        wait_for_pytorch()
+        fn(self)
+        return self
 
     def _refuse_dtype(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(f"{type(self).__name__}.to takes a device in this MindSpore; to_float takes a dtype")
@@ -145,6 +155,8 @@ def cell(module: torch.nn.Module) -> ModuleCell:
     """
     if not isinstance(module, torch.nn.Module):
         given = f"the class {module.__name__}" if isinstance(module, type) else type(module).__name__
+        if isinstance(module, ms.nn.Cell):
+            given += ", which is a Cell"
         raise TypeError(f"bridge.cell takes a torch.nn.Module, not {given}")
     for path, part in module.named_modules():
         for name, value in vars(part).items():

@@ -1,4 +1,5 @@
-"""What PyTorch chooses its kernels by, besides their arguments: what a process or `torch.autocast` has set."""
+"""What PyTorch chooses its kernels by, besides their arguments: what a process or `torch.autocast` has set. And whether
+it looks for the cause of nan (`torch.autograd.detect_anomaly`), which a graph refuses."""
 
 from __future__ import annotations
 

@@ -88,7 +88,12 @@ class _Differentiated:
     def _differentiated(self, value: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         if not self.has_aux:
             return tensors
-        first = value[0] if isinstance(value, (tuple, list)) and value else None
+        if not isinstance(value, (tuple, list)) or not value:
+            raise TypeError(
+                "bridge.value_and_grad: with has_aux the function gives a tuple, whose first result is differentiated, "
+                f"and this one gives one result, of type {type(value).__name__}"
+            )
+        first = value[0]
         found = tree.results(first, lambda leaf: leaf).tensors
         if not found:
             raise TypeError(

@@ -38,6 +38,7 @@ from bridge.programs.refusals import (
     PythonDraws,
     keeps_between_calls,
     no_python_draws,
+    refuse_anomaly_mode,
     refuse_hooks,
     refuse_racing_gradients,
     replaces_registered,
@@ -215,6 +216,7 @@ class GraphProgram:
 
     def _planned(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
         self.state.follow_between_calls()
+        refuse_anomaly_mode()
         for module in self.state.modules:
             refuse_hooks(module)
         for parameter, tensor in zip(self.state.parameters.values(), self.state.tensors, strict=True):

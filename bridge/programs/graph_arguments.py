@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -43,6 +44,11 @@ class Arguments:
             return type(value)(self._described(item) for item in value)
         if isinstance(value, dict):
             return {key: self._described(item) for key, item in value.items()}
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            raise Refusal(
+                f"a graph takes no dataclass as an argument, as {type(value).__name__}: MindSpore passes tuples, lists "
+                "and dictionaries on"
+            )
         if isinstance(value, torch.Tensor):
             warnings.warn(
                 "a tensor of PyTorch's that a program in a graph is given is a constant of that graph, which MindSpore "

@@ -38,15 +38,20 @@ class InGraph(Protocol):
     def are_trained(self) -> list[bool]:
         """Which parameters are not frozen."""
 
+    def dtypes(self) -> int:
+        """How often parameters got another dtype."""
+
     def has_hooks(self) -> bool:
         """Whether one has hooks of its own, which a graph refuses."""
 
 
 class _First(NamedTuple):
-    """What a program kept when its graph was compiled first: a mark, and which parameters were trained."""
+    """What a program kept when its graph was compiled first: a mark, which parameters were trained, and how often they
+    had got another dtype."""
 
     mark: int
     trained: list[bool]
+    dtypes: int
 
 
 class _Graphs:
@@ -72,7 +77,7 @@ class _Graphs:
         self._first_modes_of_cells += map(_mode, self._cells[len(self._first_modes_of_cells) :])
         for state in states:
             if state not in self._states:
-                self._states[state] = _First(state.mark(), state.are_trained())
+                self._states[state] = _First(state.mark(), state.are_trained(), state.dtypes())
             for module in state.modules:
                 configuration = configuration_of(module)
                 configuration.settle()  # after a capture
@@ -103,6 +108,8 @@ class _Graphs:
     def _name_of(self, position: int, state: InGraph, first: _First) -> str:
         state.follow_in_graph()
         others = _others(state.are_trained(), first.trained)
+        if (dtypes := state.dtypes()) != first.dtypes:
+            others += f"dtypes{dtypes}."
         return (f"{position}+{others}" if others else "") + ("hooks." if state.has_hooks() else "")
 
 

@@ -31,8 +31,8 @@ def _sets_attribute(kind: type, name: str) -> bool:
 
 
 def differentiates(module: torch.nn.Module) -> bool:
-    """Whether a method of the module's class names torch.autograd or `torch.autograd.grad`, as a network does that
-    gives forces, the gradient of an energy."""
+    """Whether a method of the module's class names torch.autograd, `torch.autograd.grad` or `backward`, as a network
+    does that gives forces, the gradient of an energy."""
     kind: type = type(module)
     return _differentiates(kind)
 
@@ -40,7 +40,8 @@ def differentiates(module: torch.nn.Module) -> bool:
 @functools.cache
 def _differentiates(kind: type) -> bool:
     return any(
-        name == "autograd" or any(function.__globals__.get(name) is it for it in (torch.autograd, torch.autograd.grad))
+        name in ("autograd", "backward")
+        or any(function.__globals__.get(name) is it for it in (torch.autograd, torch.autograd.grad))
         for function in _functions(kind)
         for name in function.__code__.co_names
     )

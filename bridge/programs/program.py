@@ -21,12 +21,13 @@ from bridge.programs import checkpoints, constant_arguments, leaves, tree
 from bridge.programs.configurations import own_changes
 from bridge.programs.graph import GraphProgram
 from bridge.programs.module_code import differentiates, is_torch_code, sets_attribute
-from bridge.programs.refusals import no_gradient
+from bridge.programs.refusals import no_gradient, refuse_cut_gradients
 from bridge.programs.replaced import replaced
 from bridge.programs.set_data import follow_set_data
 from bridge.programs.state import State, tensors_of
 from bridge.programs.written_down import TellsItself
 
+_INSTEAD = "has PyTorch's own modules in it, and calls PyTorch's own functions"
 _WITH_GRADIENT = [*constant_arguments.REPLACEMENTS, checkpoints.REPLACEMENT]
 
 
@@ -99,6 +100,8 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         tensors: Sequence[ms.Tensor] = args
         if kwargs or not tree.TENSORS.issuperset(map(type, args)):
             given = tree.arguments(args, kwargs)
+            if isinstance(given, tree.Tree):
+                refuse_cut_gradients(self.name, (*args, *kwargs.values()), _INSTEAD)
             run, tensors = tree.calling(self.name, run, given), given.tensors
         with one_at_a_time, self._own_changes:
             try:
@@ -107,13 +110,17 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
                 _mindspore.stop_recording()
                 raise
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Program:
+        """The program itself, as Python has it for a function. A Cell makes another one for its copy."""
+        return self
+
     def _inside(self, *args: Any, **kwargs: Any) -> Any:
         """A call of the program itself inside a fused one, which has found it where no twins are."""
         if self.state.tensors:
             raise RuntimeError(
-                f"bridge.fuse: the program has a Cell, {self.name}, from where bridge.fuse does not look, and its "
-                "parameters would be constants: make it before, and have it, or what holds it, as a variable or an "
-                "attribute of a Cell or of an object of your own class"
+                f"bridge.fuse and bridge.value_and_grad: the program has a Cell, {self.name}, from where they do not "
+                "look, as the code of a torch.nn.Module, and its parameters would be constants: make it before, and "
+                "have it, or what holds it, as a variable or an attribute of a Cell or of an object of your own class"
             )
         return self.on_torch(*args, **kwargs)
 

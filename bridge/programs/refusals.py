@@ -12,6 +12,7 @@ import mindspore as ms
 import numpy as np
 import torch
 from torch._functorch import eager_transforms
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
@@ -45,6 +46,13 @@ def refuse_hooks_of_sums(parameters: Iterable[tuple[str, torch.Tensor]]) -> None
             )
 
 
+def refuse_anomaly_mode() -> None:
+    if torch.is_anomaly_enabled():
+        raise Refusal(
+            "torch.autograd.detect_anomaly looks for the cause of nan in PyNative mode only: a graph runs without it"
+        )
+
+
 def refuse_foreign_results(results: Iterable[torch.Tensor], device: str) -> None:
     """
     Args:
@@ -61,6 +69,11 @@ def _refuse_linearize(*_: Any, **__: Any) -> Any:
     raise Refusal("torch.func.linearize traces a function past what a graph records: it runs in PyNative mode only")
 
 
+def _refuse_backward(*_: Any, **__: Any) -> Any:
+    raise Refusal("`backward` adds to `grad`, which a graph does not: `torch.autograd.grad` gives gradients there")
+
+
+BACKWARD = Replacement(torch.Tensor, "backward", _refuse_backward)
 LINEARIZE = Replacement(eager_transforms, "lazy_dynamo_disallow", _refuse_linearize)  # linearize only calls it
 
 
@@ -81,6 +94,30 @@ def refuse_racing_gradients(weights: Iterable[torch.Tensor]) -> None:
             "the ranks differ: make it one, before the first step, by mindspore.set_auto_parallel_context("
             'comm_fusion={"allreduce": {"mode": "size", "config": 2**20}})'
         )
+
+
+def refuse_cut_gradients(name: str, values: Iterable[Any], instead: str) -> None:
+    """Raise TypeError if one of PyTorch's tensors among nested values requires a gradient, or is one of a capture's:
+    what computes with MindSpore's tensors would cut it off.
+
+    Args:
+        name: of what was given the values.
+        instead: what a module of PyTorch's does.
+    """
+    if _are_differentiated(values):
+        raise TypeError(
+            f"{name} takes MindSpore's tensors, and was given PyTorch's, whose gradient would end here: a "
+            f"torch.nn.Module {instead}"
+        )
+
+
+def _are_differentiated(values: Iterable[Any]) -> bool:
+    return any(
+        _are_differentiated(value.values() if isinstance(value, dict) else value)
+        if isinstance(value, (list, tuple, dict))
+        else isinstance(value, torch.Tensor) and (value.requires_grad or isinstance(value, FakeTensor))
+        for value in values
+    )
 
 
 def no_gradient(name: str) -> str:

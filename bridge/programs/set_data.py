@@ -1,10 +1,12 @@
 """What `set_data` and `load_param_into_net` give a program's Parameter goes into the memory that it has. So a module
-has it at once, and so has a graph that MindSpore compiled before, which goes on with the memory that it knows."""
+has it at once, and so has a graph that MindSpore compiled before, which goes on with the memory that it knows. After
+`set_dtype` the Parameter has other memory, which the module has at once, and a graph is compiled anew."""
 
 from __future__ import annotations
 
 import functools
 import weakref
+from typing import Any
 
 import mindspore as ms
 from torch.utils.weak import WeakIdKeyDictionary
@@ -24,7 +26,23 @@ def follow_set_data(state: State) -> None:
 
 @functools.cache
 def _install() -> None:
-    _mindspore.after_set_data(follow)
+    _mindspore.around_set_data(_refuse_other_shape, follow)
+    _mindspore.after_set_dtype(_follow_dtype)
+
+
+def _refuse_other_shape(parameter: ms.Parameter, data: Any) -> None:
+    shape = tuple(getattr(data, "shape", ()))
+    if shape != tuple(parameter.shape) and _states.get(parameter):
+        raise ValueError(
+            f"set_data: {parameter.name} shares its memory with a tensor of PyTorch's of shape "
+            f"{list(parameter.shape)}, and takes no data of shape {list(shape)}: change the module, and call "
+            "bridge.cell again"
+        )
+
+
+def _follow_dtype(parameter: ms.Parameter) -> None:
+    for state in [*_states.get(parameter, ())]:
+        state.take_dtype(parameter)
 
 
 def follow(parameter: ms.Parameter) -> None:

@@ -117,6 +117,7 @@ class State:
         self._refuse_other_parts(now)
         for position, (parameter, tensor) in enumerate(zip(self.parameters.values(), now, strict=True)):
             if tensor is not self.tensors[position]:
+                _refuse_without_data(parameter.name, tensor)
                 self._calls.replace(position, tensor)
                 self.tensors[position] = tensor
                 _pair(parameter, tensor)
@@ -124,7 +125,7 @@ class State:
 
     def take_data(self, parameter: ms.Parameter) -> None:
         """Have what MindSpore has given a Parameter in the memory that both frameworks had before."""
-        position = [*map(id, self.parameters.values())].index(id(parameter))
+        position = self._position(parameter)
         tensor = self.tensors[position]
         _mindspore.wait()
         if not _is_like(parameter, tensor) or not tensor.numel() or parameter.data_ptr() == tensor.data_ptr():
@@ -138,6 +139,17 @@ class State:
             self.tensors[position].copy_(data)
             wait_for_pytorch()
 
+    def take_dtype(self, parameter: ms.Parameter) -> None:
+        """Have PyTorch's tensor have the dtype that MindSpore has given a Parameter, and the memory of that."""
+        _mindspore.wait()
+        with one_at_a_time:
+            self._calls.leave_graphs(self._position(parameter))
+            self._calls(tuple, [], devices.gpu() if devices.target() == "GPU" else -1, False)
+        _mindspore.wait()
+
+    def _position(self, parameter: ms.Parameter) -> int:
+        return [*map(id, self.parameters.values())].index(id(parameter))
+
     def stay(self) -> None:
         """A graph has the Parameters, and goes on with the memory that they have now. What PyTorch puts in the place of
         a tensor or of its data is copied there."""
@@ -147,12 +159,17 @@ class State:
         _mindspore.before_graphs(_follow_in_graphs)
 
     def mark(self) -> int:
-        """A digest of what `are_trained` and `has_hooks` tell; 0 if `follow_in_graph` may have something to follow."""
+        """A digest of what `are_trained`, `dtypes` and `has_hooks` tell; 0 if `follow_in_graph` may have something to
+        follow."""
         return self._calls.mark()  # type: ignore[no-any-return]
 
     def are_trained(self) -> list[bool]:
         """Which parameters and buffers are not frozen, in whichever framework that was said last."""
         return self._calls.are_trained()  # type: ignore[no-any-return]
+
+    def dtypes(self) -> int:
+        """How often parameters and buffers got another dtype from MindSpore, all in all."""
+        return self._calls.dtypes()  # type: ignore[no-any-return]
 
     def has_hooks(self) -> bool:
         """Whether one of them has hooks of PyTorch's for its gradient."""
@@ -207,6 +224,7 @@ class State:
     def follow(self) -> None:
         """Share the tensors that the modules have put in the place of others."""
         for buffer, now in self._replaced():
+            _refuse_without_data(buffer.name, now)
             self._calls.replace(buffer.position, now)
             self.tensors[buffer.position] = buffer.tensor = now
 
@@ -277,10 +295,7 @@ def _parameter_of(name: str, tensor: torch.Tensor, calls: Any) -> ms.Parameter:
     """The Parameter for a tensor: the one that it has, or a new one."""
     if torch.nn.parameter.is_lazy(tensor):
         raise ValueError(f"{name} has no shape yet: call the PyTorch module once before bridge.cell")
-    if tensor.is_meta:
-        raise ValueError(
-            f"{name} has no data: call the PyTorch module's to_empty and load its state before bridge.cell"
-        )
+    _refuse_without_data(name, tensor)
     parameter = parameter_of(tensor)
     if parameter is None or not _is_like(parameter, tensor):
         # By position, because MindSpore would copy what keywords hold too.
@@ -289,6 +304,13 @@ def _parameter_of(name: str, tensor: torch.Tensor, calls: Any) -> ms.Parameter:
     else:
         _follow(parameter, tensor)
     return parameter
+
+
+def _refuse_without_data(name: str, tensor: torch.Tensor) -> None:
+    if tensor.is_meta:
+        raise ValueError(
+            f"{name} has no data: call the PyTorch module's to_empty and load its state before bridge.cell"
+        )
 
 
 def _pair(parameter: ms.Parameter, tensor: torch.Tensor) -> None:

@@ -28,6 +28,7 @@ from bridge.primitive.graph_calls import graph_call
 from bridge.primitive.kernel import keep
 from bridge.programs import tree
 from bridge.programs.program import Program
+from bridge.programs.refusals import refuse_cut_gradients
 from bridge.torch import in_graph, in_place, keywords
 from bridge.torch.documentation import Documentation, Signature
 from bridge.torch.tracing import OneCall, WritesArgument, filled, one_call
@@ -109,11 +110,8 @@ class Function(_mindspore.CompiledAsMethod):
         return self.program(*args, **kwargs)
 
     def _refuse_differentiated(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        if _are_differentiated((*args, *kwargs.values())):
-            raise TypeError(
-                f"the bridge's {self.__name__} takes MindSpore's tensors, and was given PyTorch's, whose gradient "
-                f"would end here: a torch.nn.Module calls PyTorch's own {self.__name__}"
-            )
+        instead = f"calls PyTorch's own {self.__name__}"
+        refuse_cut_gradients(f"the bridge's {self.__name__}", (*args, *kwargs.values()), instead)
 
     def _call_in_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call inside a fused program, whose tensors are PyTorch's."""
@@ -221,15 +219,6 @@ class Function(_mindspore.CompiledAsMethod):
         return in_graph.traced(
             found, marks.tensors, lambda bound: planned_in_graph(bound, False, self._graph_call, product, lines)
         )
-
-
-def _are_differentiated(values: Sequence[Any]) -> bool:
-    """Whether one of PyTorch's tensors among nested values requires a gradient."""
-    return any(
-        value.requires_grad if isinstance(value, torch.Tensor) else _are_differentiated(value)
-        for value in values
-        if isinstance(value, (torch.Tensor, list, tuple))
-    )
 
 
 def _on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:

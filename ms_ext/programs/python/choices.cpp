@@ -1,7 +1,8 @@
-// What PyTorch chooses its kernels by, besides their arguments.
+// What PyTorch chooses its kernels by, besides their arguments, and whether it looks for the cause of nan.
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 
 #include <cstdint>
 
@@ -16,9 +17,9 @@ uint64_t ms_ext_choices(bool on_gpu) {
                            : 0;
   uint64_t found = cast_to << 8 | static_cast<uint64_t>(c10::get_default_dtype_as_scalartype());
   for (const bool is_set :
-       {context.deterministicAlgorithms(), context.userEnabledMkldnn(), context.userEnabledCuDNN(),
-        context.deterministicCuDNN(), context.userEnabledFlashSDP(), context.userEnabledMemEfficientSDP(),
-        context.userEnabledMathSDP(), context.userEnabledCuDNNSDP()}) {
+       {torch::autograd::AnomalyMode::is_enabled(), context.deterministicAlgorithms(), context.userEnabledMkldnn(),
+        context.userEnabledCuDNN(), context.deterministicCuDNN(), context.userEnabledFlashSDP(),
+        context.userEnabledMemEfficientSDP(), context.userEnabledMathSDP(), context.userEnabledCuDNNSDP()}) {
     found = found << 1 | static_cast<uint64_t>(is_set);
   }
   return found;
