@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -450,6 +451,52 @@ class Keeps:
 
 
 calls = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    number: int
+
+    def is_even(self) -> bool:
+        return self.number % 2 == 0
+
+
+KEYS = {Key(1), Key(2)}
+
+
+@dataclasses.dataclass
+class Link:
+    after: Any
+    number: int
+
+
+def chain(length: int) -> Any:
+    found = None
+    for number in range(length):
+        found = Link(found, number)
+    return found
+
+
+CHAIN = chain(5000)
+
+
+def test_a_chain_of_objects_may_be_longer_than_pythons_stack() -> None:
+    @bridge.fuse
+    def scaled(x):
+        return aten.mul(x, CHAIN.after.number)
+
+    assert scaled(ms.Tensor([1.0])).asnumpy() == 4998.0
+
+
+def test_objects_are_found_in_sets() -> None:
+    numbers = {Key(1): 3.0}
+
+    @bridge.fuse
+    def scaled(x):
+        even = sum(key.number for key in KEYS if key.is_even())
+        return aten.mul(x, numbers[Key(1)] * even + (Key(2) in KEYS))
+
+    assert scaled(ms.Tensor([1.0])).asnumpy() == 7.0
 
 
 def test_what_an_object_keeps_is_seen_and_written() -> None:

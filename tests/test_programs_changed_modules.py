@@ -16,6 +16,7 @@ import torch
 from mindspore import nn
 
 import bridge
+from bridge.programs import attributes
 from shared import data, on_device, torch_device
 
 
@@ -483,6 +484,45 @@ class Rotary(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.linear(x)
         return y * self.angles(len(x)).cos() + y.sin() * self.angles(len(x))
+
+
+class Part:
+    """One of many that lead to each other."""
+
+    def __init__(self, around: Part | None) -> None:
+        self.around, self.parts, self.weight = around, list[Part](), 2.0
+        if around is not None:
+            around.parts.append(self)
+
+
+PARTS = [Part(None)]
+PARTS += [Part(PARTS[0]) for _ in range(500)]
+
+
+def test_many_objects_that_lead_to_each_other_are_looked_at_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Scales(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * PARTS[-1].weight
+
+    looks = 0
+    own = attributes._children
+
+    def counted(seen: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return own(seen)
+
+    monkeypatch.setattr(attributes, "_children", counted)
+    net, x = bridge.cell(Scales()), ms.Tensor(data(2, 3))
+
+    @ms.jit
+    def call(x):
+        return net(x)
+
+    for weight in (2.0, 3.0):
+        PARTS[-1].weight = weight
+        assert np.array_equal(call(x).asnumpy(), data(2, 3) * np.float32(weight))
+    assert looks < 100 * len(PARTS)
 
 
 def test_a_table_that_each_call_writes_again_is_no_state() -> None:

@@ -18,6 +18,7 @@ import mindspore as ms
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.parameter import is_lazy
 
 from bridge.programs.calls import no_modes
 from bridge.programs.kept_elsewhere import DEEP, LARGE, MOST, is_own
@@ -194,8 +195,9 @@ class Attributes:
             for space, name, value in (*((s, n, v) for s in spaces for n, v in [*spaces[s].items()]), *named)
             if not name.startswith("__") and (isinstance(value, _GLOBALS) or not is_of_package(type(value).__module__))
         }
-        tensors = {name: _tensors(seen) for name, seen in found.items()}
-        return _without_tensors(found, set()), tensors
+        met = set[int]()  # a tensor that several names lead to is the first one's
+        tensors = {name: _tensors(seen, met) for name, seen in found.items()}
+        return _without_tensors(found, _holders_of_tensors(found.values()), set()), tensors
 
     def give_data(self, data_of: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
         """Put data into what changed, in the place of tensors that have none.
@@ -228,7 +230,7 @@ class Attributes:
         """Whether all that changed in the modules are tensors that they have computed from their parameters in
         evaluation mode, and drop when they are trained again: the next call would find what it computes in a graph."""
         for _, module, before, now in self._changed():
-            changed = [_tensors(part) for key in now for _, part in _changed_parts(before.get(key), now[key])]
+            changed = [_tensors(part, set()) for key in now for _, part in _changed_parts(before.get(key), now[key])]
             if module.training or not all(leaves and all(map(follows_from_state, leaves)) for leaves in changed):
                 return False
             if not _drops(module, before, now.keys()):
@@ -334,15 +336,13 @@ class Settings:
 
     def _note(self, where: str, name: str, value: Any, look: _Look) -> None:
         self._values[where, name] = look.at(value)
-        if isinstance(value, torch.Tensor) and not value.is_inference():
+        if isinstance(value, torch.Tensor) and not is_lazy(value) and not value.is_inference():
             self.tensors.append(value)
             self._values[where, name].held = {"tensor": _Seen(value), "data": _Seen(data_of(value))}
 
     def are_in_place(self) -> bool:
         """Whether names find the same objects, and arrays and sets hold the same."""
-        return all(get(name) is value for get, name, value in self._names) and all(
-            _is_same(seen, _Look().at(seen.value), set()) for seen in self._copied
-        )
+        return all(get(name) is value for get, name, value in self._names) and all(map(_is_as_it_was, self._copied))
 
     def others(self, before: Settings) -> set[tuple[str, str]]:
         """Those that are not as they were before, by the paths of the parts and the names there."""
@@ -353,6 +353,16 @@ class Settings:
         """Have these be none."""
         for name in names:
             self._values.pop(name, None)
+
+
+def _is_as_it_was(seen: _Seen) -> bool:
+    """Whether an array or set holds the same, or an object the same objects."""
+    if not isinstance(seen.held, dict):
+        return _is_same(seen, _Look().at(seen.value), set())
+    now = {**slots_of(seen.value), **getattr(seen.value, "__dict__", {})}
+    return now.keys() == seen.held.keys() and all(
+        held.value is now[key] or _is_same(held, _Seen(now[key]), set()) for key, held in seen.held.items()
+    )
 
 
 def data_of(tensor: torch.Tensor) -> tuple[int, int]:
@@ -540,24 +550,49 @@ def _with_data(value: Any, data_of: Callable[[torch.Tensor], torch.Tensor | None
     return value
 
 
-def _tensors(seen: _Seen | None) -> list[torch.Tensor]:
-    found: dict[int, _Seen] = {}
+def _tensors(seen: _Seen | None, met: set[int]) -> list[torch.Tensor]:
+    """The tensors in a value, but those in what was met before, by its id."""
+    found: list[torch.Tensor] = []
     left = [seen]
     while left:
         one = left.pop()
-        if one is not None and id(one) not in found:
-            found[id(one)] = one
+        if one is not None and id(one) not in met:
+            met.add(id(one))
             left += _children(one)
-    return [one.value for one in found.values() if isinstance(one.value, torch.Tensor)]
+            if isinstance(one.value, torch.Tensor):
+                found.append(one.value)
+    return found
 
 
-def _without_tensors(items: dict[Any, _Seen], done: set[int]) -> dict[Any, _Seen]:
+def _holders_of_tensors(values: Iterable[_Seen]) -> set[int]:
+    """The ids of what is or holds a tensor among values and what they hold."""
+    holders: dict[int, list[_Seen]] = {}
+    met: dict[int, _Seen] = {}
+    left = [*values]
+    while left:
+        one = left.pop()
+        if id(one) not in met:
+            met[id(one)] = one
+            left += (children := _children(one))
+            for child in children:
+                holders.setdefault(id(child), []).append(one)
+    found: set[int] = set()
+    left = [one for one in met.values() if isinstance(one.value, torch.Tensor)]
+    while left:
+        one = left.pop()
+        if id(one) not in found:
+            found.add(id(one))
+            left += holders.get(id(one), [])
+    return found
+
+
+def _without_tensors(items: dict[Any, _Seen], holders: set[int], done: set[int]) -> dict[Any, _Seen]:
     """The items, where a container has lost what is or holds a tensor: a table of tensors is an empty one."""
     for seen in items.values():
         if isinstance(seen.held, dict) and id(seen) not in done:
             done.add(id(seen))
-            plain = {key: item for key, item in seen.held.items() if not _tensors(item)}
-            seen.held = _without_tensors(plain, done)
+            plain = {key: item for key, item in seen.held.items() if id(item) not in holders}
+            seen.held = _without_tensors(plain, holders, done)
     return {key: seen for key, seen in items.items() if not isinstance(seen.value, torch.Tensor)}
 
 

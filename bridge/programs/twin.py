@@ -28,7 +28,7 @@ from bridge.programs.twin_object import (
     found_by,
     is_object,
     is_users_module,
-    may_differ,
+    leads_to,
     twin_of_object,
 )
 from bridge.programs.written_down import is_users_function
@@ -194,35 +194,47 @@ class Twins:
     def _of_object(self, value: Any) -> Any:
         """The twin of an object; the object itself if nothing in it has one, which each call looks at once."""
         if id(value) not in self._known:
-            if id(value) in self._plain or not self._may_differ(value, set()):
-                self._plain[id(value)] = value
+            inside: dict[int, Any] = {}
+            if id(value) in self._plain or not self._may_differ(value, inside):
+                self._plain |= inside
                 return value
             self._make(value)
         return self._known[id(value)][1]
 
-    def _may_differ(self, value: Any, inside: set[int]) -> bool:
+    def _may_differ(self, value: Any, inside: dict[int, Any]) -> bool:
         """Whether a value has a twin that is not itself. Makes none.
 
         Args:
-            inside: the ids of the values around, and of those that have none.
+            inside: takes what it leads to, by ids: a chain of these may be longer than Python's stack.
         """
-        if type(value) in _AS_THEY_ARE or id(value) in inside:
-            return False
-        if mindspores.stand_in(value) is not value:
-            return True
-        if id(value) in self._known or isinstance(value, (ms.Tensor, ms.nn.Cell, Program, HasTwin)):
-            return True
-        if isinstance(value, FunctionType):
-            return _is_own(value)
-        inside.add(id(value))
-        if isinstance(value, MethodType):
-            return is_users_function(value.__func__) or self._may_differ(value.__self__, inside)
-        if type(value) is functools.partial:
-            value = (value.func, value.args, value.keywords)
-        if isinstance(value, (list, tuple, dict, set, frozenset)):
-            items = value.values() if isinstance(value, dict) else value
-            return any(self._may_differ(item, inside) for item in items)
-        return is_object(value) and may_differ(value, lambda item: self._may_differ(item, inside))
+        left = [value]
+        while left:
+            one = left.pop()
+            if type(one) in _AS_THEY_ARE or id(one) in inside or id(one) in self._plain:
+                continue
+            if mindspores.stand_in(one) is not one or id(one) in self._known:
+                return True
+            if isinstance(one, (ms.Tensor, ms.nn.Cell, Program, HasTwin)):
+                return True
+            if isinstance(one, FunctionType):
+                if _is_own(one):
+                    return True
+                continue
+            inside[id(one)] = one
+            if isinstance(one, MethodType):
+                if is_users_function(one.__func__):
+                    return True
+                left.append(one.__self__)
+            elif type(one) is functools.partial:
+                left += one.func, one.args, one.keywords
+            elif isinstance(one, (list, tuple, dict, set, frozenset)):
+                left += one.values() if isinstance(one, dict) else one
+            elif is_object(one):
+                found = leads_to(one)
+                if found is None:
+                    return True
+                left += found
+        return False
 
     def _see(self, names: Iterable[str]) -> None:
         """Code with these names runs in the program: make the twins of what it may find in objects."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import Enum
 from types import (
     BuiltinMethodType,
@@ -53,22 +53,19 @@ def is_object(value: Any) -> bool:
     return not isinstance(value, _WHOLE) and not _is_of_framework(kind) and not _is_of_python(kind)
 
 
-def may_differ(value: Any, has_twin: Callable[[Any], bool]) -> bool:
-    """Whether an object has something that is another thing inside a program.
-
-    Args:
-        has_twin: whether a value that it has is one.
-    """
+def leads_to(value: Any) -> list[Any] | None:
+    """What an object has; None of one that is another one inside a program, whatever it has: a file, and one with code
+    of the user's."""
     if isinstance(value, ModuleType):
-        return True
-    kind = value if isinstance(value, type) else type(value)
-    for name, member in members(kind):
+        return None
+    found = []
+    for name, member in members(value if isinstance(value, type) else type(value)):
         is_for_class = not isinstance(value, type) or isinstance(member, (staticmethod, classmethod))
         if name not in _QUIET and is_for_class and any(map(is_users_function, functions_of(member))):
-            return True
-        if not isinstance(member, FunctionType) and has_twin(member):
-            return True
-    return not isinstance(value, type) and any(map(has_twin, attributes(value).values()))
+            return None
+        if not isinstance(member, FunctionType):
+            found.append(member)
+    return found if isinstance(value, type) else [*found, *attributes(value).values()]
 
 
 def found_by(value: Any, names: set[str]) -> Iterator[Any]:
@@ -223,8 +220,7 @@ def _twin_class(kind: type) -> Any:
     special = {name: _special(name) for name in names if callable(getattr(kind, name, None))}
     if "__eq__" in _special_names(kind):
         special["__eq__"] = _special("__eq__")
-    if kind.__hash__ is None:
-        special["__hash__"] = None
+    special["__hash__"] = None if kind.__hash__ is None else ObjectTwin.__hash__  # a class with __eq__ alone has None
     special |= {"__slots__": (), "__module__": kind.__module__, "_bridge_kind": kind}
     return _TypeOfTwin(kind.__name__, (ObjectTwin,), special)
 
