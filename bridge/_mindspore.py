@@ -165,14 +165,14 @@ def is_one_operator(cell: type[nn.Cell]) -> None:
     amp._auto_mixed_precision_rewrite = rewrite_others
 
 
-def around_set_data(before: Callable[[Parameter, Any], None], follow: Callable[[Parameter], None]) -> None:
-    """Have functions called with each Parameter that is given other data, before and after that."""
+def around_set_data(given: Callable[[Parameter, Any], Any], follow: Callable[[Parameter], None]) -> None:
+    """Have functions called with each Parameter that is given other data: one that gives the data for that, and one
+    after it."""
     own = Parameter.set_data
 
     @functools.wraps(own)
     def set_data(self: Parameter, data: Any, *args: Any, **kwargs: Any) -> Any:
-        before(self, data)
-        found = own(self, data, *args, **kwargs)
+        found = own(self, given(self, data), *args, **kwargs)
         follow(self)
         return found
 
@@ -288,9 +288,8 @@ class _FailedGraphs:
             self._fail(*self._ran)  # one of these
         try:
             return graph()
-        except BaseException as error:
+        except BaseException:
             self._fail(name())
-            _leave_operators_words(error)
             raise
         finally:
             self._ran.add(name() or "")
@@ -300,19 +299,6 @@ class _FailedGraphs:
             self._failures[name] = self._failures.get(name, 0) + 1
         self._noticed = self._late_failures()
         self._ran.clear()
-
-
-_AROUND_WORDS = re.compile(
-    r"For 'Custom' on \w+, operator failed when executing user defined file .*?! Error message is (.*?)\s*\n-{9,}\n"
-    r"- C\+\+ Call Stack.*",
-    re.DOTALL,
-)
-
-
-def _leave_operators_words(error: BaseException) -> None:
-    """Leave of what MindSpore says of an operator that failed what the operator says."""
-    if found := _AROUND_WORDS.fullmatch(str(error)):
-        error.args = (found[1],)
 
 
 def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
@@ -357,20 +343,38 @@ def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
     of_functions.compile, of_functions.__call__ = named_function, run_named_function
 
 
-def compile_and_run_one_at_a_time() -> None:
-    """Have a thread wait that calls a graph while another one compiles or runs one. MindSpore fails there, and what it
-    gives may be of the other one's call."""
-    one = threading.RLock()
+# Who holds `one_at_a_time` (bridge/primitive/kernel.py) while a user's code runs, which may call a graph, takes this
+# before that: a graph's compilation takes that too.
+one_graph_at_a_time = threading.RLock()
+
+# "For 'Custom' on CPU, operator failed when executing user defined file libaten_cpu.so! Error message is aten.mm: ...",
+# and MindSpore's call stack.
+_AROUND_WORDS = re.compile(
+    r"For 'Custom' on \w+, operator failed when executing user defined file .*?! Error message is (.*?)\s*\n-{9,}\n"
+    r"- C\+\+ Call Stack.*",
+    re.DOTALL,
+)
+
+
+def take_turns_with_graphs() -> None:
+    """Have a thread wait that calls a graph while another one compiles or runs one: MindSpore fails there, and what it
+    gives may be of the other one's call. What an operator says that fails is without MindSpore's words around it."""
     of_functions: Any = jit_executor()
-    of_functions.__call__ = _holding(one, of_functions.__call__)
-    nn.Cell.compile_and_run = _holding(one, nn.Cell.compile_and_run)  # type: ignore[method-assign]
+    of_cells: Any = nn.Cell
+    of_functions.__call__ = _in_turn(of_functions.__call__)
+    of_cells.compile, of_cells.compile_and_run = _in_turn(of_cells.compile), _in_turn(of_cells.compile_and_run)
 
 
-def _holding(lock: Any, own: Callable[..., Any]) -> Callable[..., Any]:
+def _in_turn(own: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(own)
     def run(*args: Any, **kwargs: Any) -> Any:
-        with lock:
-            return own(*args, **kwargs)
+        with one_graph_at_a_time:
+            try:
+                return own(*args, **kwargs)
+            except RuntimeError as error:
+                if found := _AROUND_WORDS.fullmatch(str(error)):
+                    error.args = (found[1],)
+                raise
 
     return run
 

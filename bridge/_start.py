@@ -1,6 +1,6 @@
 """What the first call changes in the process. Importing the package only has `mindspore.set_seed` seed PyTorch too
-(bridge/seeds.py), `mindspore.rewrite` leave the bridge's calls as they are, and PyTorch's functions say where those are
-that take MindSpore's tensors."""
+(bridge/seeds.py), `mindspore.rewrite` leave the bridge's calls as they are, threads take turns with graphs, and
+PyTorch's functions say where those are that take MindSpore's tensors."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from bridge.primitive import direct, graph_shapes
 from bridge.primitive.in_torch import refuse_in_torch
 
 _mindspore.leave_calls_alone()
+_mindspore.take_turns_with_graphs()
 refuse_in_torch()
 _lock = threading.Lock()
 _started = False
@@ -51,7 +52,6 @@ def _start() -> None:
         _mindspore.begin_gradients_with(_ones_like)
     _mindspore.suggest_keys()
     _mindspore.compile_failed_graphs_anew(_late_failures(shared))
-    _mindspore.compile_and_run_one_at_a_time()
     _mindspore.refuse_in_vmap(lambda primitive: getattr(primitive, "refused_in_vmap", ""))
 
 

@@ -772,7 +772,7 @@ class Misspells(nn.Module):
 
 
 REFUSALS = [
-    (GoesBack, ["`backward` adds to `grad`", "self.inner(x).sum().backward()"]),
+    (GoesBack, ["`backward` adds to the `grad` of parameters", "self.inner(x).sum().backward()"]),
     (WritesAttribute, ["writes to a tensor of shape [3] that is neither a parameter nor a persistent buffer"]),
     (MakesSparse, ["has a tensor of the layout sparse_coo", "torch.sparse_coo_tensor(torch.eye(2"]),
     (LoopsOnData, ["asks for a value that depends on data", "while (x < 9).any():"]),
@@ -803,12 +803,50 @@ def test_what_cannot_be_captured_is_refused_with_its_line(make: Callable[[], nn.
     assert_equal([torch.ones(2, 3)], [as_cell(nn.ReLU())(ms.Tensor(np.ones((2, 3), np.float32)))])
 
 
+def test_a_lazy_module_elsewhere_is_left_alone() -> None:
+    class Has(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.others = [nn.LazyLinear(3), nn.LazyLinear(3).weight]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.others[0](x) if x.shape[0] > 9 else x * 2  # type: ignore[no-any-return, operator]
+
+    net, x = as_cell(Has()), ms.Tensor(np.ones((2, 3), np.float32))
+    for _ in range(2):
+        assert_equal([torch.full((2, 3), 2.0)], [net(x)])
+
+
 def test_a_call_of_backward_works_in_pynative_mode() -> None:
     ms.set_context(mode=ms.PYNATIVE_MODE)
     own, reference = GoesBack(), GoesBack()
     reference.load_state_dict(own.state_dict())
     expected = reference(torch.ones(2, 3))
     assert np.array_equal(bridge.cell(own)(ms.ops.ones((2, 3))).asnumpy(), expected.detach().numpy())
+
+
+def test_a_call_of_backward_on_an_own_leaf_is_captured() -> None:
+    class Descends(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            leaf = x.detach().requires_grad_()
+            (leaf**3).sum().backward()
+            assert leaf.grad is not None
+            return x - leaf.grad
+
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert_equal([Descends()(torch.from_numpy(x))], [as_cell(Descends())(ms.Tensor(x))])
+
+
+def test_an_evaluation_records_nothing_where_only_training_goes_back() -> None:
+    class Trains(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.is_grad_enabled()
+
+        def training_step(self, x: torch.Tensor) -> None:
+            self(x).sum().backward()
+
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    assert not bridge.cell(Trains())(ms.ops.zeros((2,))).asnumpy().any()
 
 
 def test_words_are_of_pytorchs_tensors() -> None:
@@ -829,13 +867,27 @@ class Batch:
     x: Any
 
 
-def test_a_dataclass_is_no_argument_of_a_graph() -> None:
+def test_tensors_in_a_dataclass_are_no_arguments_of_a_graph() -> None:
     class Takes(nn.Module):
         def forward(self, batch: Batch) -> torch.Tensor:
             return batch.x * 2  # type: ignore[no-any-return]
 
-    with pytest.raises(RuntimeError, match="a graph takes no dataclass as an argument, as Batch"):
-        as_cell(Takes())(Batch(ms.Tensor(np.ones((2, 3), np.float32))))
+    with pytest.raises(RuntimeError, match="a graph takes no tensors in a dataclass, as Batch"):
+        as_cell(Takes())(Batch([ms.Tensor(np.ones((2, 3), np.float32))]))
+
+
+def test_a_dataclass_of_settings_is_a_constant_of_a_graph() -> None:
+    class Scales(nn.Module):
+        def forward(self, x: torch.Tensor, batch: Batch) -> torch.Tensor:
+            return x * batch.x  # type: ignore[no-any-return]
+
+    net, batch = bridge.cell(Scales()), Batch(3.0)
+
+    @ms.jit
+    def call(x):
+        return net(x, batch)
+
+    assert (call(ms.Tensor(np.ones((2, 3), np.float32))).asnumpy() == 3).all()
 
 
 def test_the_line_may_be_that_of_a_package_whose_name_begins_with_torch() -> None:

@@ -168,6 +168,58 @@ def test_a_graph_follows_another_dtype(make: Callable[[], Any], differentiate: D
             assert net.module.weight.dtype == torch_dtype
 
 
+@pytest.mark.parametrize("shapes", [((1,), ()), ((1, 1), (1,)), ((4, 1), (4,)), ((3, 1, 1), (3,))], ids=str)
+def test_ones_at_the_end_of_a_shape_do_not_matter(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    """As MindSpore loads checkpoints."""
+    saved, own = shapes
+    module: Any = torch.nn.Module()
+    module.weight = torch.nn.Parameter(torch.ones(own))
+    net = bridge.cell(module)
+    ms.load_param_into_net(net, {"weight": ms.Parameter(np.full(saved, 5, np.float32), name="weight")})
+    assert net.weight.shape == own and bool((module.weight == 5).all())
+    if own == (1,):
+        net.weight.set_data(2.0)
+        assert net.weight.asnumpy() == [2.0] and module.weight.tolist() == [2.0]
+
+
+@pytest.mark.parametrize("is_graph", [False, True])
+def test_an_optimizer_follows_another_dtype(is_graph: bool) -> None:
+    class Scales(tnn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = ms.Parameter(ms.Tensor(data(4)), name="scale")
+
+        def construct(self, x):
+            return aten.mul(x, self.scale)
+
+    net, tensor = Scales(), torch.nn.Parameter(torch.from_numpy(data(4)).to(device()))
+    optimizer = bridge.optim.SGD(net.trainable_params(), 0.5)
+
+    def loss_of(x):
+        return aten.sum(net(x))
+
+    differentiate = ms.value_and_grad(loss_of, None, optimizer.parameters)
+
+    def step(x):
+        loss, gradients = differentiate(x)
+        optimizer(gradients)
+        return loss
+
+    call = ms.jit(step) if is_graph else step
+    for ms_dtype, torch_dtype in (
+        (ms.float32, torch.float32),
+        (ms.float64, torch.float64),
+        (ms.float32, torch.float32),
+    ):
+        net.to(ms_dtype)
+        tensor.data = tensor.data.to(torch_dtype)
+        for _ in range(2):
+            call(ms.Tensor(data(2, 4)).astype(ms_dtype))
+            gradient = torch.from_numpy(data(2, 4)).to(device(), torch_dtype).sum(0)
+            tensor.data -= 0.5 * gradient
+            assert equal(net.scale, tensor)
+
+
 def halved_data(net: Any) -> None:
     net[0].weight.data = net[0].weight.data * 0.5
 
@@ -851,6 +903,20 @@ def test_a_fused_function_is_its_own_copy() -> None:
     assert holder["net"] is not net
 
 
+def test_what_is_made_of_a_method_is_not_copied_with_its_object() -> None:
+    class Trainer(tnn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = tnn.Linear(4, 3)
+            self.step = bridge.value_and_grad(self.loss_of, None, self.net.trainable_params())
+
+        def loss_of(self, x):
+            return aten.sum(self.net(x))
+
+    with pytest.raises(TypeError, match=r"loss_of: what .* gives for a method cannot be copied with its object"):
+        copy.deepcopy(Trainer())
+
+
 class HalfPorted(torch.nn.Module):
     """Calls what takes MindSpore's tensors."""
 
@@ -876,6 +942,15 @@ def test_a_module_of_pytorchs_does_not_call_cells(make: Callable[[], Any], is_gr
     step = in_graph(ms.value_and_grad)(net, net.trainable_params()) if is_graph else step
     with pytest.raises(TypeError, match="takes MindSpore's tensors, and was given PyTorch's, whose gradient would end"):
         step(x)
+
+
+def test_pytorchs_parameters_are_constants_outside_of_modules() -> None:
+    class Adds(torch.nn.Module):
+        def forward(self, x: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor:
+            return x + weights[0]
+
+    weight = torch.nn.Parameter(torch.full((4,), 2.0, device=device()))
+    assert (bridge.cell(Adds())(ms.ops.ones((2, 4)), [weight]).asnumpy() == 3).all()
 
 
 def test_captures_on_two_threads_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

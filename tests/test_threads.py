@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -120,6 +121,32 @@ def test_threads_compile_and_call_graphs_at_once(mode: int) -> None:
             assert graphs[which](ms.Tensor(x)).asnumpy().tobytes() == wanted.tobytes()
 
     run_at_once(work)
+
+
+def test_a_graph_called_by_a_module_waits_for_no_other_threads_graph() -> None:
+    """One thread compiles while another one is in a module whose hook calls a graph."""
+    x, under_way = ms.Tensor(DATA[0]), threading.Event()
+    nets = [bridge.cell(torch.nn.Linear(16, 16)) for _ in range(3)]
+    inner, compiled_later = (ms.jit(net) for net in nets[:2])
+    inner(x)
+
+    def hook(*_: Any) -> None:
+        under_way.set()
+        time.sleep(0.2)  # the other thread compiles by now, if it need not wait
+        inner(x)
+
+    nets[2].module.register_forward_hook(hook)
+
+    def later() -> None:
+        under_way.wait()
+        compiled_later(x)
+
+    threads = [threading.Thread(target=call, daemon=True) for call in (later, lambda: nets[2](x))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_error_in_one_thread_leaves_the_others_alone() -> None:

@@ -90,7 +90,7 @@ class Step(_mindspore.CompiledAsMethod):
             )
             return torch_view(loss).clone()
 
-        with one_at_a_time:
+        with _mindspore.one_graph_at_a_time, one_at_a_time:
             self.sharing.run(lambda _: self.optimizer.step(evaluate) and None, [])
             forget_gradients(self.sharing.tensors)
         return losses[0]

@@ -162,7 +162,8 @@ class PlannedBprop(_mindspore.CompiledAsMethod):
 def add_lines(error: Exception, lines: str) -> None:
     """Have an error say these lines too."""
     said = error.args[0] if isinstance(error, KeyError) and error.args else error  # its str() is a repr
-    error.args = (f"{said}{lines}".replace("FakeTensor", "Tensor"),)  # a capture's have PyTorch's name for all others
+    said = re.sub(r"('|\bnot )FakeTensor\b", r"\1Tensor", str(said))  # a capture's tensors stand for others
+    error.args = (f"{said}{lines}",)
 
 
 def users_lines() -> str:

@@ -30,7 +30,7 @@ from bridge.programs.kept_elsewhere import is_own
 from bridge.programs.memory import storage_of
 from bridge.programs.prod import PROD
 from bridge.programs.reads import refuse_reads
-from bridge.programs.refusals import BACKWARD, LINEARIZE, SEEDS, refuse_foreign_results
+from bridge.programs.refusals import LINEARIZE, SEEDS, backward, refuse_foreign_results
 from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.tape import Tape
 
@@ -43,8 +43,7 @@ _MATMUL = [
 ]
 _REPLACEMENTS = [
     *constant_arguments.REPLACEMENTS, *in_lists.REPLACEMENTS, *numbers_in_lists.REPLACEMENTS, checkpoints.REPLACEMENT,
-    leaves.REPLACEMENT, *ALLCLOSE, BACKWARD, *_MATMUL, FORMAT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, *PROD, _QUIET,
-    *SEEDS,
+    leaves.REPLACEMENT, *ALLCLOSE, *_MATMUL, FORMAT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, *PROD, _QUIET, *SEEDS,
 ]  # fmt: skip
 
 
@@ -158,7 +157,7 @@ def _captured(
             torch.enable_grad(),
             torch.autograd.set_multithreading_enabled(False),
             refuse_reads(state, tape.data_of),
-            replaced([*_REPLACEMENTS, *tape.replacements()]),
+            replaced([*_REPLACEMENTS, backward(state), *tape.replacements()]),
             fake_mode,
             tape,
         ):

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import mindspore as ms
 import torch
 
 from bridge.op import dtypes
@@ -44,10 +45,10 @@ class Arguments:
             return type(value)(self._described(item) for item in value)
         if isinstance(value, dict):
             return {key: self._described(item) for key, item in value.items()}
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if dataclasses.is_dataclass(value) and _has_tensor(value):
             raise Refusal(
-                f"a graph takes no dataclass as an argument, as {type(value).__name__}: MindSpore passes tuples, lists "
-                "and dictionaries on"
+                f"a graph takes no tensors in a dataclass, as {type(value).__name__}: MindSpore passes those in "
+                "tuples, lists and dictionaries on"
             )
         if isinstance(value, torch.Tensor):
             warnings.warn(
@@ -85,6 +86,15 @@ class Arguments:
 
         args, kwargs = self.known
         return tuple(filled(item) for item in args), {key: filled(item) for key, item in kwargs.items()}
+
+
+def _has_tensor(value: Any) -> bool:
+    """Whether there is one of MindSpore's tensors in dataclasses and containers."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return any(_has_tensor(getattr(value, field.name, None)) for field in dataclasses.fields(value))
+    if isinstance(value, (list, tuple, dict)):
+        return any(map(_has_tensor, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, ms.Tensor)
 
 
 class _Place:

@@ -38,20 +38,15 @@ class InGraph(Protocol):
     def are_trained(self) -> list[bool]:
         """Which parameters are not frozen."""
 
-    def dtypes(self) -> int:
-        """How often parameters got another dtype."""
-
     def has_hooks(self) -> bool:
         """Whether one has hooks of its own, which a graph refuses."""
 
 
 class _First(NamedTuple):
-    """What a program kept when its graph was compiled first: a mark, which parameters were trained, and how often they
-    had got another dtype."""
+    """What a program kept when its graph was compiled first: a mark, and which parameters were trained."""
 
     mark: int
     trained: list[bool]
-    dtypes: int
 
 
 class _Graphs:
@@ -66,6 +61,7 @@ class _Graphs:
         self._configurations: dict[Configuration, int] = {}  # and the number of the settings
         self._choices: list[int] = []  # those that it was compiled for
         self._on_gpu = devices.target() == "GPU"
+        self._first_dtypes = _other_dtypes
 
     def add(self, states: Sequence[InGraph], cells: Sequence[ms.nn.Cell]) -> None:
         """Take what is in a graph."""
@@ -77,7 +73,7 @@ class _Graphs:
         self._first_modes_of_cells += map(_mode, self._cells[len(self._first_modes_of_cells) :])
         for state in states:
             if state not in self._states:
-                self._states[state] = _First(state.mark(), state.are_trained(), state.dtypes())
+                self._states[state] = _First(state.mark(), state.are_trained())
             for module in state.modules:
                 configuration = configuration_of(module)
                 configuration.settle()  # after a capture
@@ -98,6 +94,8 @@ class _Graphs:
         for position, (state, first) in enumerate(self._states.items()):
             if (mark := state.mark()) == 0 or mark != first.mark:
                 name += self._name_of(position, state, first)
+        if _other_dtypes != self._first_dtypes:
+            name += f"dtypes{_other_dtypes}."
         now = choices(self._on_gpu)
         if now not in self._choices:
             self._choices.append(now)
@@ -108,9 +106,16 @@ class _Graphs:
     def _name_of(self, position: int, state: InGraph, first: _First) -> str:
         state.follow_in_graph()
         others = _others(state.are_trained(), first.trained)
-        if (dtypes := state.dtypes()) != first.dtypes:
-            others += f"dtypes{dtypes}."
         return (f"{position}+{others}" if others else "") + ("hooks." if state.has_hooks() else "")
+
+
+_other_dtypes = 0
+
+
+def note_other_dtype() -> None:
+    """A Parameter has another dtype, and other memory: graphs go on with the memory that they know."""
+    global _other_dtypes
+    _other_dtypes += 1
 
 
 def _mode(cell: weakref.ref[ms.nn.Cell]) -> bool | None:

@@ -31,20 +31,31 @@ def _sets_attribute(kind: type, name: str) -> bool:
 
 
 def differentiates(module: torch.nn.Module) -> bool:
-    """Whether a method of the module's class names torch.autograd, `torch.autograd.grad` or `backward`, as a network
-    does that gives forces, the gradient of an energy."""
+    """Whether a method of the module's class names torch.autograd or `torch.autograd.grad`, as a network does that
+    gives forces, the gradient of an energy, or one that `forward` calls names `backward`."""
     kind: type = type(module)
     return _differentiates(kind)
 
 
 @functools.cache
 def _differentiates(kind: type) -> bool:
-    return any(
-        name in ("autograd", "backward")
-        or any(function.__globals__.get(name) is it for it in (torch.autograd, torch.autograd.grad))
+    return "backward" in _names_in_forward(kind) or any(
+        name == "autograd" or any(function.__globals__.get(name) is it for it in (torch.autograd, torch.autograd.grad))
         for function in _functions(kind)
         for name in function.__code__.co_names
     )
+
+
+def _names_in_forward(kind: type) -> set[str]:
+    """The names in `forward`, and in the methods of the class that have one of these names."""
+    found, left = {"forward"}, ["forward"]
+    while left:
+        method = getattr(kind, left.pop(), None)
+        if inspect.isfunction(method) and not (method.__module__ or "").startswith("torch."):
+            new = {*method.__code__.co_names} - found
+            found |= new
+            left += new
+    return found
 
 
 def _functions(kind: type) -> Iterator[types.FunctionType]:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from types import MethodType
 from typing import Any
 
 import mindspore as ms
@@ -100,10 +101,10 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         tensors: Sequence[ms.Tensor] = args
         if kwargs or not tree.TENSORS.issuperset(map(type, args)):
             given = tree.arguments(args, kwargs)
-            if isinstance(given, tree.Tree):
+            if isinstance(given, tree.Tree) and one_at_a_time._is_owned():  # type: ignore[attr-defined]  # in a program
                 refuse_cut_gradients(self.name, (*args, *kwargs.values()), _INSTEAD)
             run, tensors = tree.calling(self.name, run, given), given.tensors
-        with one_at_a_time, self._own_changes:
+        with _mindspore.one_graph_at_a_time, one_at_a_time, self._own_changes:
             try:
                 return self._calls(run, tensors, self._gpu, has_hooks)
             except BaseException:
@@ -111,7 +112,16 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
                 raise
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Program:
-        """The program itself, as Python has it for a function. A Cell makes another one for its copy."""
+        """The program itself, as Python has it for a function. A Cell makes another one for its copy.
+
+        Raises:
+            TypeError: it is of an object's method, and would be the copied object's.
+        """
+        if isinstance(self.__dict__.get("__wrapped__"), MethodType):
+            raise TypeError(
+                f"{self.name}: what bridge.fuse or bridge.value_and_grad gives for a method cannot be copied with its "
+                "object: make it for the copy, as in `__init__`"
+            )
         return self
 
     def _inside(self, *args: Any, **kwargs: Any) -> Any:

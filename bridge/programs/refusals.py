@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -69,11 +70,30 @@ def _refuse_linearize(*_: Any, **__: Any) -> Any:
     raise Refusal("torch.func.linearize traces a function past what a graph records: it runs in PyNative mode only")
 
 
-def _refuse_backward(*_: Any, **__: Any) -> Any:
-    raise Refusal("`backward` adds to `grad`, which a graph does not: `torch.autograd.grad` gives gradients there")
+def backward(state: Sequence[torch.Tensor]) -> Replacement:
+    """What stands for torch.autograd.backward: it refuses to add to the `grad` of what a module keeps."""
+    own = torch.autograd.backward
+
+    @functools.wraps(own)
+    def refusing(*args: Any, **kwargs: Any) -> Any:
+        before = [tensor.grad for tensor in state]
+        for tensor in state:
+            tensor.grad = None
+        try:
+            found = own(*args, **kwargs)
+            if any(tensor.grad is not None for tensor in state):
+                raise Refusal(
+                    "`backward` adds to the `grad` of parameters, which a graph does not: `torch.autograd.grad` gives "
+                    "gradients there"
+                )
+            return found
+        finally:
+            for tensor, grad in zip(state, before, strict=True):
+                tensor.grad = grad
+
+    return Replacement(torch.autograd, "backward", refusing)
 
 
-BACKWARD = Replacement(torch.Tensor, "backward", _refuse_backward)
 LINEARIZE = Replacement(eager_transforms, "lazy_dynamo_disallow", _refuse_linearize)  # linearize only calls it
 
 

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
 from torch.utils.weak import WeakIdKeyDictionary
 
 from bridge import _mindspore
+from bridge.programs import modes
 from bridge.programs.state import State
 
 _states = WeakIdKeyDictionary()  # by Parameter
@@ -26,21 +28,35 @@ def follow_set_data(state: State) -> None:
 
 @functools.cache
 def _install() -> None:
-    _mindspore.around_set_data(_refuse_other_shape, follow)
+    _mindspore.around_set_data(_of_its_shape, follow)
     _mindspore.after_set_dtype(_follow_dtype)
 
 
-def _refuse_other_shape(parameter: ms.Parameter, data: Any) -> None:
-    shape = tuple(getattr(data, "shape", ()))
-    if shape != tuple(parameter.shape) and _states.get(parameter):
-        raise ValueError(
-            f"set_data: {parameter.name} shares its memory with a tensor of PyTorch's of shape "
-            f"{list(parameter.shape)}, and takes no data of shape {list(shape)}: change the module, and call "
-            "bridge.cell again"
-        )
+def _of_its_shape(parameter: ms.Parameter, data: Any) -> Any:
+    """The data for a Parameter. As MindSpore loads checkpoints, ones at the end of a shape do not matter."""
+    if not isinstance(data, (ms.Tensor, int, float)) or not _states.get(parameter):
+        return data
+    shape, own = getattr(data, "shape", ()), parameter.shape
+    if tuple(shape) == tuple(own):
+        return data
+    if _without_ones(shape) == _without_ones(own):
+        return ms.Tensor(data, parameter.dtype).reshape(own)
+    raise ValueError(
+        f"set_data: {parameter.name} shares its memory with a tensor of PyTorch's of shape {list(own)}, and takes no "
+        f"data of shape {list(shape)}: change the module, and call bridge.cell again"
+    )
+
+
+def _without_ones(shape: Sequence[int]) -> tuple[int, ...]:
+    """A shape without the ones at its end."""
+    sizes = [*shape]
+    while sizes and sizes[-1] == 1:
+        sizes.pop()
+    return tuple(sizes)
 
 
 def _follow_dtype(parameter: ms.Parameter) -> None:
+    modes.note_other_dtype()
     for state in [*_states.get(parameter, ())]:
         state.take_dtype(parameter)
 

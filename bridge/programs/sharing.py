@@ -9,10 +9,12 @@ from typing import Any
 import mindspore as ms
 import torch
 
+from bridge import _mindspore
 from bridge.op import devices
 from bridge.primitive import direct
 from bridge.primitive.kernel import one_at_a_time
 from bridge.programs import tree
+from bridge.programs.set_data import follow_set_data
 from bridge.programs.state import State
 
 
@@ -30,6 +32,7 @@ class Sharing:
         self.tensors = list(tensors)
         self._calls = direct.module(name, tree.results_with_data, is_torch_code=False)
         self.state = State({str(i): tensor for i, tensor in enumerate(tensors)}, [], self._calls)
+        follow_set_data(self.state)
 
     def run(self, function: Callable[[list[torch.Tensor]], Any], tensors: Sequence[ms.Tensor]) -> None:
         """Call a function with PyTorch's views of MindSpore's tensors, once the parameters are what MindSpore has."""
@@ -38,7 +41,7 @@ class Sharing:
             function([*views])
             return ()
 
-        with one_at_a_time:
+        with _mindspore.one_graph_at_a_time, one_at_a_time:
             self._calls(called, tensors, self._gpu, False)
 
     @functools.cached_property

@@ -159,17 +159,12 @@ class State:
         _mindspore.before_graphs(_follow_in_graphs)
 
     def mark(self) -> int:
-        """A digest of what `are_trained`, `dtypes` and `has_hooks` tell; 0 if `follow_in_graph` may have something to
-        follow."""
+        """A digest of what `are_trained` and `has_hooks` tell; 0 if `follow_in_graph` may have something to follow."""
         return self._calls.mark()  # type: ignore[no-any-return]
 
     def are_trained(self) -> list[bool]:
         """Which parameters and buffers are not frozen, in whichever framework that was said last."""
         return self._calls.are_trained()  # type: ignore[no-any-return]
-
-    def dtypes(self) -> int:
-        """How often parameters and buffers got another dtype from MindSpore, all in all."""
-        return self._calls.dtypes()  # type: ignore[no-any-return]
 
     def has_hooks(self) -> bool:
         """Whether one of them has hooks of PyTorch's for its gradient."""

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -371,7 +370,6 @@ struct Known {
   py::object torch;                                // PyTorch's tensor for it; somebody may have an older one
   const void *data = nullptr;                      // where both frameworks had it
   mindspore::device::DeviceAddressPtr for_graphs;  // the memory that graphs go on with; null if it is in none
-  size_t dtypes = 0;                               // how often it got another dtype
 };
 
 // With the GIL.
@@ -453,13 +451,8 @@ class Shared {
     give_to_torch(tensor, gpu);
   }
 
-  // It has another dtype now: a graph that has it is another one, with other memory.
-  void leave_graphs() {
-    known_->for_graphs = nullptr;
-    ++known_->dtypes;
-  }
-
-  size_t dtypes() const { return known_->dtypes; }
+  // It has another dtype now, and other memory: graphs are compiled anew.
+  void leave_graphs() { known_->for_graphs = nullptr; }
 
   // The same for who froze it.
   void follow_requires_grad(const TensorPtr &tensor) {
@@ -640,25 +633,18 @@ class Module {
     return found;
   }
 
-  // How often parameters and buffers got another dtype, all in all.
-  size_t dtypes() const {
-    return std::accumulate(shared_.begin(), shared_.end(), size_t{0},
-                           [](size_t sum, const Shared &shared) { return sum + shared.dtypes(); });
-  }
-
   // Whether a parameter has, or had, hooks of PyTorch's for its gradient.
   bool has_hooks() const {
     return std::any_of(shared_.begin(), shared_.end(),
                        [](const Shared &shared) { return ::has_hooks(shared.torch()); });
   }
 
-  // A digest (FNV-1a) of which parameters are trained, which have, or had, hooks, and how often they got another dtype;
-  // 0 if PyTorch may have assigned something.
+  // A digest (FNV-1a) of which parameters are trained and which have, or had, hooks; 0 if PyTorch may have assigned
+  // something.
   uint64_t mark() {
     if (is_assigned()) return 0;
     uint64_t digest = 0xcbf29ce484222325;
-    const auto add = [&digest](uint64_t value) { digest = (digest ^ value) * 0x100000001b3; };
-    add(dtypes());
+    const auto add = [&digest](bool value) { digest = (digest ^ (value ? 1 : 0)) * 0x100000001b3; };
     for (Shared &shared : shared_) {
       add(shared.is_trained(shared.tensor()));
       add(::has_hooks(shared.torch()));
@@ -843,7 +829,6 @@ void define_module(py::module &module) {
       .def_static("tensor_on", [](const py::object &torch) { return ms::Tensor(from_torch(torch)); })
       .def("share", &Module::share)
       .def("replace", &Module::replace)
-      .def("dtypes", &Module::dtypes)
       .def("leave_graphs", &Module::leave_graphs)
       .def("take_back", &Module::take_back)
       .def("stay", &Module::stay)
