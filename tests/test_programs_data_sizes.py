@@ -695,6 +695,44 @@ def test_a_question_is_answered_as_a_buffer_says() -> None:
         compiled(net)(x)
 
 
+class Pools(nn.Module):
+    """A row for each group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor, group: torch.Tensor) -> torch.Tensor:
+        rows = torch.zeros(int(group.max()) + 1, 4, device=x.device)
+        return self.layer(rows.index_add_(0, group, x)).squeeze(1)  # type: ignore[no-any-return]
+
+
+@pytest.mark.filterwarnings("error:Using a target size")
+@pytest.mark.parametrize("loss", ["mse_loss", "binary_cross_entropy_with_logits"])
+@pytest.mark.parametrize("value_and_grad", [ms.value_and_grad, bridge.value_and_grad])
+def test_a_loss_outside_knows_how_many_there_are(value_and_grad: Any, loss: str) -> None:
+    net, reference = bridge.cell(Pools()), Pools().to(torch_device())
+    reference.load_state_dict(net.module.state_dict())
+    own, of_torch = getattr(bridge.nn.functional, loss), getattr(nn.functional, loss)
+
+    def loss_of(x, group, target):
+        return own(net(x, group), target)
+
+    differentiate = value_and_grad(loss_of, None, net.trainable_params())
+
+    @ms.jit
+    def step(x, group, target):
+        return differentiate(x, group, target)
+
+    group, target = np.array([0, 0, 1, 2, 1, 2]), np.array([0.1, 0.5, 0.9], np.float32)
+    value, gradients = step(ms.Tensor(ARRAYS[0]), ms.Tensor(group), ms.Tensor(target))
+    expected = of_torch(reference(on_device(ARRAYS[0]), on_device(group)), on_device(target))
+    expected.backward()
+    assert value.asnumpy() == expected.item()
+    for gradient, parameter in zip(gradients, reference.parameters(), strict=True):
+        assert np.array_equal(gradient.asnumpy(), parameter.grad.cpu().numpy())
+
+
 def test_with_an_unknown_size() -> None:
     net = bridge.cell(Scaled(with_loops))
     net.set_inputs(ms.Tensor(shape=[None, 4], dtype=ms.float32))

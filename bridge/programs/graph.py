@@ -3,6 +3,7 @@ backward."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import sys
@@ -44,7 +45,7 @@ from bridge.programs.refusals import (
     replaces_registered,
 )
 from bridge.programs.replaced import Replacement, replaced
-from bridge.programs.sizes import OtherForm, for_all_sizes
+from bridge.programs.sizes import OtherForm, for_all_sizes, is_inferring, trying
 from bridge.programs.state import State, refuse_other
 from bridge.programs.written_down import Written, write_down
 
@@ -497,7 +498,8 @@ class GraphProgram:
             return results or [torch.zeros((), device=device)]  # MindSpore runs an operator for its results
 
         try:
-            with no_python_draws(but_checks):
+            is_tried = (wanted.is_count or wanted.numbers or wanted.guessed) and not is_inferring()
+            with no_python_draws(but_checks), trying() if is_tried else contextlib.nullcontext():
                 inputs = run, self.state.tensors, specs, device, store.place(), wanted.unknown
                 if wanted.is_count:
                     return plan.make_count(*inputs, wanted.sizes, wanted.guessed, wanted.counted)

@@ -13,6 +13,7 @@ import ctypes
 import itertools
 import json
 import threading
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -42,12 +43,22 @@ _UNEQUAL = (range(1, 33), range(4, 36), (1, 2), (4, 5))
 _MOST_FLIPPED = 8
 # So many different sizes of those unknown may be ones that cannot change, as those that a weight's fit.
 _MOST_FIXED = 2
+# So many of the known sizes are tried for those unknown.
+_MOST_OTHERS = 8
 _NOT_COUNTED = (
     "what data decides leads to a size that the graph does not count, because no run that was tried while MindSpore "
     "compiled had it: PyNative mode takes it"
 )
 Shape = tuple[int, ...]
 PlanFor = Callable[[list[Spec]], Plan]
+
+
+@contextlib.contextmanager
+def trying() -> Iterator[None]:
+    """Leaves out what PyTorch's losses say of sizes: those that are tried may never occur."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Using a target size")
+        yield
 
 
 def is_family(program: ProgramFile) -> bool:
@@ -137,9 +148,10 @@ class _Family:
         try:
             for shapes in _different(pairs):
                 try:
-                    one, other = map(self._at, shapes)
-                    found = self._with_unequal(self._of_both(one, other), shapes[1])
-                    return self._with_nothing(found, shapes[1])
+                    with trying():
+                        one, other = map(self._at, shapes)
+                        found = self._with_unequal(self._of_both(one, other), shapes[1])
+                        return self._with_nothing(found, shapes[1])
                 except Exception as error:
                     if self._is_for_all(error):
                         raise
@@ -229,6 +241,10 @@ class _Family:
             yield from _with_others(fitting[-1], unknown)
         if len(fitting) > 1:
             yield fitting[-2:]
+        others = {size for spec in self._specs for size in spec.shape if size > 1}
+        for size in sorted(others)[:_MOST_OTHERS]:  # that of a loss's target is the only one that fits
+            yield [guess(size, 0), guess(1, 1)]
+            yield [guess(size, 0), guess(size, 1)]
 
     def _at(self, shapes: Sequence[Shape]) -> Plan:
         """The plan for these shapes of the inputs that have unknown sizes, captured."""
