@@ -730,7 +730,7 @@ def test_a_loss_outside_knows_how_many_there_are(value_and_grad: Any, loss: str)
     expected.backward()
     assert value.asnumpy() == expected.item()
     for gradient, parameter in zip(gradients, reference.parameters(), strict=True):
-        assert np.array_equal(gradient.asnumpy(), parameter.grad.cpu().numpy())
+        assert parameter.grad is not None and np.array_equal(gradient.asnumpy(), parameter.grad.cpu().numpy())
 
 
 def test_with_an_unknown_size() -> None:
