@@ -849,6 +849,39 @@ def test_an_evaluation_records_nothing_where_only_training_goes_back() -> None:
     assert not bridge.cell(Trains())(ms.ops.zeros((2,))).asnumpy().any()
 
 
+def gradient(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """As in SIREN's diff_operators.py."""
+    return torch.autograd.grad(y, [x], torch.ones_like(y), create_graph=True)[0]
+
+
+def test_a_function_that_forward_calls_takes_a_gradient() -> None:
+    class Slope(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.detach().requires_grad_()
+            return gradient(torch.sin(x), x)
+
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert_equal([Slope()(torch.from_numpy(x))], [bridge.cell(Slope())(ms.Tensor(x))])
+
+
+rounds = 0
+
+
+def test_a_loop_without_an_end_that_a_graph_knows_is_refused_soon() -> None:
+    class Shrinks(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            global rounds
+            while (x.abs() > 0.5).any():
+                rounds += 1
+                x = x * 0.9
+            return x
+
+    with pytest.raises(RuntimeError, match="asks for a value that depends on data"):
+        as_cell(Shrinks())(ms.Tensor(np.ones((2, 3), np.float32)))
+    assert rounds < 1000
+
+
 def test_words_are_of_pytorchs_tensors() -> None:
     with pytest.raises(AttributeError, match=r"^'Tensor' object has no attribute 'sinus'[^F]*In file"):
         as_cell(Misspells())(ms.Tensor(np.ones((2, 3), np.float32)))

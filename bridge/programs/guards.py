@@ -41,6 +41,8 @@ _CAUSAL = "_detect_is_causal_mask", "pass is_causal=True with a causal mask"
 _INTEGERS = 37, 0
 # A run that asks more is a loop that goes on while data says so, as `trunc_normal_` does.
 _MOST = 1000
+# After so many answers that the program goes on, all of one line, the next one is no: a loop ends then.
+_LONG = 64
 # A run that asks for more numbers is not on the way to an error.
 _MOST_NUMBERS = 50
 # After so many runs it is likely that they do not come to an end.
@@ -111,6 +113,7 @@ class Guards:
         self._gave_integers = False
         self._integer = 0  # the position of the one that is given
         self._mend: set[tuple[str, int]] = set()  # lines that go on where numbers are not finite
+        self._of_data: set[int] = set()  # callers whose questions other data answers: a loop asks the same many times
 
     def begin(self) -> None:
         """The function runs from its beginning."""
@@ -132,11 +135,18 @@ class Guards:
             self._answers[-1] = Answer(None)
             return self._answers[-1]
         if self._asked == len(self._answers):
-            if is_for_messages(_question()):
+            frame = _question()
+            if is_for_messages(frame):
                 self._answers.append(Answer(False, FOR_MESSAGES))
+            elif (callers := _callers(frame)) in self._of_data:
+                self._answers.append(self._first(frame, callers, None))
+            elif self.takes_held and held() is not None:
+                self._answers.append(Answer(None, _HELD))
             else:
-                is_held = self.takes_held and held() is not None
-                self._answers.append(Answer(None, _HELD) if is_held else self._first(of_finite()))
+                found = of_finite()
+                if found is None:
+                    self._of_data.add(callers)
+                self._answers.append(self._first(frame, callers, found))
         self._asked += 1
         return self._answers[self._asked - 1]
 
@@ -146,9 +156,9 @@ class Guards:
         last = self._answers[self._asked - 1] = replace(self._answers[self._asked - 1], error=error)
         return replace(last, value=value)
 
-    def _first(self, of_finite: bool | None) -> Answer:
+    def _first(self, frame: FrameType, callers: int, of_finite: bool | None) -> Answer:
         """What is taken for an answer to a new question."""
-        frame, (is_causal, advice) = _question(), _CAUSAL
+        is_causal, advice = _CAUSAL
         if frame.f_code.co_name == is_causal:
             return Answer(False, advice)
         line = frame.f_code.co_filename, frame.f_lineno
@@ -156,7 +166,9 @@ class Guards:
             return Answer(None, _BOTH_WAYS, line=line)
         if line in self._mend and of_finite is not None:
             return Answer(of_finite, _NOT_FINITE, line=line, of_finite=of_finite)
-        return self._alike(Answer(True, line=line, callers=_callers(frame), of_finite=of_finite))
+        answer = self._alike(Answer(True, line=line, callers=callers, of_finite=of_finite))
+        alike = sum(one.callers == callers and one.value is True and not one.error for one in self._answers)
+        return answer if answer.error or alike < _LONG else replace(answer, value=False)
 
     def _alike(self, answer: Answer) -> Answer:
         """The answer, as those of its line, if they are many and all the same."""

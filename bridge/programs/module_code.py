@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from bridge.programs.written_down import is_users_function
+
 
 def is_torch_code(function: Callable[..., Any]) -> bool:
     """Whether a function or a module, with its parts, is PyTorch's own."""
@@ -31,31 +33,44 @@ def _sets_attribute(kind: type, name: str) -> bool:
 
 
 def differentiates(module: torch.nn.Module) -> bool:
-    """Whether a method of the module's class names torch.autograd or `torch.autograd.grad`, as a network does that
-    gives forces, the gradient of an energy, or one that `forward` calls names `backward`."""
+    """Whether a network asks for gradients itself, as one does that gives forces, the gradient of an energy: whether a
+    method of the module's class names torch.autograd or `torch.autograd.grad`, or what `forward` calls names one of
+    these or `backward`."""
     kind: type = type(module)
     return _differentiates(kind)
 
 
 @functools.cache
 def _differentiates(kind: type) -> bool:
-    return "backward" in _names_in_forward(kind) or any(
+    called = [*_called(kind)]
+    return any("backward" in function.__code__.co_names for function in called) or any(
         name == "autograd" or any(function.__globals__.get(name) is it for it in (torch.autograd, torch.autograd.grad))
-        for function in _functions(kind)
+        for function in (*_functions(kind), *called)
         for name in function.__code__.co_names
     )
 
 
-def _names_in_forward(kind: type) -> set[str]:
-    """The names in `forward`, and in the methods of the class that have one of these names."""
-    found, left = {"forward"}, ["forward"]
+def _called(kind: type) -> Iterator[types.FunctionType]:
+    """`forward`, and what it may call: methods of the class, and functions that its files and those that it imports
+    have, of the user's or of the package of the class."""
+    done: set[types.FunctionType] = set()
+    left: list[Any] = [getattr(kind, "forward", None)]
     while left:
-        method = getattr(kind, left.pop(), None)
-        if inspect.isfunction(method) and not (method.__module__ or "").startswith("torch."):
-            new = {*method.__code__.co_names} - found
-            found |= new
-            left += new
-    return found
+        function = inspect.unwrap(left.pop()) if inspect.isfunction(left[-1]) else left.pop()
+        if not inspect.isfunction(function) or function in done or not _is_near(function, kind):
+            continue
+        done.add(function)
+        yield function
+        names = function.__code__.co_names
+        found = [function.__globals__.get(name) for name in names]
+        left += [getattr(kind, name, None) for name in names]
+        left += found
+        left += [vars(it).get(name) for it in found if isinstance(it, types.ModuleType) for name in names]
+
+
+def _is_near(function: types.FunctionType, kind: type) -> bool:
+    package = (function.__module__ or "").partition(".")[0]
+    return package != "torch" and (is_users_function(function) or package == kind.__module__.partition(".")[0])
 
 
 def _functions(kind: type) -> Iterator[types.FunctionType]:
