@@ -357,10 +357,11 @@ class Settings:
 
 def _is_as_it_was(seen: _Seen) -> bool:
     """Whether an array or set holds the same, or an object the same objects."""
-    if not isinstance(seen.held, dict):
-        return _is_same(seen, _Look().at(seen.value), set())
-    now = {**slots_of(seen.value), **getattr(seen.value, "__dict__", {})}
-    return now.keys() == seen.held.keys() and all(
+    own = seen.value
+    if not isinstance(seen.held, dict):  # None is what lay too deep
+        return seen.held is None or _is_same(seen, _Look().at(own), set())
+    now = _items(own) if isinstance(own, _CONTAINERS) else {**slots_of(own), **getattr(own, "__dict__", {})}
+    return now is not None and now.keys() == seen.held.keys() and all(
         held.value is now[key] or _is_same(held, _Seen(now[key]), set()) for key, held in seen.held.items()
     )
 

@@ -157,11 +157,12 @@ def _captured(
             torch.enable_grad(),
             torch.autograd.set_multithreading_enabled(False),
             refuse_reads(state, tape.data_of),
-            replaced([*_REPLACEMENTS, backward(state), *tape.replacements()]),
+            replaced([*_REPLACEMENTS, *tape.replacements()]),
             fake_mode,
             tape,
         ):
-            results = list(function(*arguments))
+            with replaced([backward(state)]):  # what a backward adds is in the gradients
+                results = list(function(*arguments))
             refuse_foreign_results(results, device)
             tape.packed.refuse_all(results, "the function gives")
             outputs = [tape.register(result) for result in results]
