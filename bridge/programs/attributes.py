@@ -361,8 +361,10 @@ def _is_as_it_was(seen: _Seen) -> bool:
     if not isinstance(seen.held, dict):  # None is what lay too deep
         return seen.held is None or _is_same(seen, _Look().at(own), set())
     now = _items(own) if isinstance(own, _CONTAINERS) else {**slots_of(own), **getattr(own, "__dict__", {})}
-    return now is not None and now.keys() == seen.held.keys() and all(
-        held.value is now[key] or _is_same(held, _Seen(now[key]), set()) for key, held in seen.held.items()
+    return (
+        now is not None
+        and now.keys() == seen.held.keys()
+        and all(held.value is now[key] or _is_same(held, _Seen(now[key]), set()) for key, held in seen.held.items())
     )
 
 
