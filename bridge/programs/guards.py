@@ -41,7 +41,7 @@ _CAUSAL = "_detect_is_causal_mask", "pass is_causal=True with a causal mask"
 _INTEGERS = 37, 0
 # A run that asks more is a loop that goes on while data says so, as `trunc_normal_` does.
 _MOST = 1000
-# After so many answers that the program goes on, all of one line, the next one is no: a loop ends then.
+# After so many questions of one line that were answered by True, the next one is by False: a loop ends then.
 _LONG = 64
 # A run that asks for more numbers is not on the way to an error.
 _MOST_NUMBERS = 50

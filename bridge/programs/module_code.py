@@ -56,7 +56,9 @@ def _called(kind: type) -> Iterator[types.FunctionType]:
     done: set[types.FunctionType] = set()
     left: list[Any] = [getattr(kind, "forward", None)]
     while left:
-        function = inspect.unwrap(left.pop()) if inspect.isfunction(left[-1]) else left.pop()
+        function = left.pop()
+        if inspect.isfunction(function):
+            function = inspect.unwrap(function)  # a decorator's is what it decorates
         if not inspect.isfunction(function) or function in done or not _is_near(function, kind):
             continue
         done.add(function)

@@ -144,7 +144,7 @@ class State:
         _mindspore.wait()
         with one_at_a_time:
             self._calls.leave_graphs(self._position(parameter))
-            self._calls(tuple, [], devices.gpu() if devices.target() == "GPU" else -1, False)
+            self._calls(tuple, [], devices.gpu(), False)
         _mindspore.wait()
 
     def _position(self, parameter: ms.Parameter) -> int:
