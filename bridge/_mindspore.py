@@ -350,7 +350,7 @@ one_graph_at_a_time = threading.RLock()
 # "For 'Custom' on CPU, operator failed when executing user defined file libaten_cpu.so! Error message is aten.mm: ...",
 # and MindSpore's call stack.
 _AROUND_WORDS = re.compile(
-    r"For 'Custom' on \w+, operator failed when executing user defined file .*?! Error message is (.*?)\s*\n-{9,}\n"
+    r"For [^\n]+?, operator failed when executing user defined file .*?! Error message is (.*?)\s*\n-{9,}\n"
     r"- C\+\+ Call Stack.*",
     re.DOTALL,
 )

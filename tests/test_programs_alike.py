@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import bridge
-from bridge.programs import plan, sizes
-from of_users.routed import Asking, Counted, Experts, Rows, attention
+from bridge.programs import capture, plan, sizes
+from of_users.routed import Asking, Counted, Experts, Layers, Rows, attention
 from shared import torch_device
 
 STEPS = 24
@@ -73,6 +73,23 @@ def test_integers_that_are_0(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which sizes come after one then are others."""
     torch.manual_seed(0)
     run(Counted(), [numbers(step, 4) for step in range(STEPS)], monkeypatch)
+
+
+@pytest.mark.usefixtures("own_programs")
+def test_answers_in_layers_take_few_captures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They follow from each other's. In the first steps some experts have nothing to do."""
+    captured, first = capture._captured, [0]
+
+    def counting(*args: Any) -> Any:
+        first[0] += 1
+        return captured(*args)
+
+    monkeypatch.setattr(capture, "_captured", counting)
+    torch.manual_seed(0)
+    net = Layers()
+    run(net, [numbers(0, 2)], monkeypatch)
+    assert first[0] < 60
+    run(net, [numbers(step, rows) for step, rows in enumerate((2, 2, 20))], monkeypatch)
 
 
 THRESHOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {

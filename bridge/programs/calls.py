@@ -15,7 +15,13 @@ class Refusal(RuntimeError):
 
 
 class AsksForData(Refusal):
-    """Python asks for a value that depends on data."""
+    """Python asks for a value that depends on data.
+
+    Attributes:
+        question: the file and line of the question, if it is one whose answers lead to the end both ways.
+    """
+
+    question: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ The backward calls are those that `torch.autograd.grad` makes, so a program's gr
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import pathlib
 import traceback
@@ -21,7 +22,7 @@ from bridge.programs.added_gradients import gradients_of
 from bridge.programs.allclose import ALLCLOSE
 from bridge.programs.calls import Call, Refusal, in_line
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
-from bridge.programs.data_sizes import NOT_TOLD, Sizes
+from bridge.programs.data_sizes import NOT_TOLD, Ended, Sizes
 from bridge.programs.formatted import FORMAT
 from bridge.programs.guards import Guards
 from bridge.programs.held import Changes
@@ -161,8 +162,11 @@ def _captured(
             fake_mode,
             tape,
         ):
-            with replaced([backward(state)]):  # what a backward adds is in the gradients
+            results: list[torch.Tensor] = []
+            # What a backward adds is in the gradients.
+            with replaced([backward(state)]), contextlib.suppress(Ended):
                 results = list(function(*arguments))
+            tape.data_sizes.end = None
             refuse_foreign_results(results, device)
             tape.packed.refuse_all(results, "the function gives")
             outputs = [tape.register(result) for result in results]

@@ -15,7 +15,7 @@ import torch
 from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import DEFAULT, AsksForData, Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
-from bridge.programs.data_sizes import ALL_ANSWERS, STAND_INS_OF_SIZES, Place, Sizes, is_answer
+from bridge.programs.data_sizes import ALL_ANSWERS, EACH, STAND_INS_OF_SIZES, Place, Sizes, is_answer
 from bridge.programs.drawn_before import given_back, with_draws
 from bridge.programs.fits import MOST, OTHERS, fitting
 from bridge.programs.listing import Listing, new_register
@@ -61,12 +61,15 @@ class Count:
         numbers: those of the sizes that it gives; or, if it makes no calls, of those that have to fit (fits.py).
         listing: the program.
         positions: those of its inputs among the run's.
+        asks_otherwise: whether another answer has led to sizes that are not among all those of the run, or that have
+            the number of another one.
     """
 
     run: Captured
     numbers: list[int]
     listing: Listing
     positions: list[int]
+    asks_otherwise: bool = False
 
 
 def count(
@@ -76,6 +79,7 @@ def count(
     guessed: Collection[int],
     wanted: Sequence[int] | None,
     pairs: Iterable[tuple[int, int]],
+    is_quick: bool,
 ) -> Count:
     """The program that gives sizes which follow from no size but the known; or, where further sizes have to fit, their
     numbers with a program without calls.
@@ -88,6 +92,7 @@ def count(
         wanted: the numbers of the sizes that the program has to give, as it does for other known sizes. Those that are
             not met are 0. None for all that it can give.
         pairs: what the other sizes are taken to be in two runs, one pair after the other.
+        is_quick: whether it is not looked at what other answers lead to, if all wanted sizes are met.
 
     Raises:
         NoSize: see there.
@@ -95,9 +100,9 @@ def count(
         Exception: what the function raises, whatever the other sizes are taken to be.
     """
 
-    def sizes(others: int, false: frozenset[int] = frozenset()) -> Sizes:
+    def sizes(others: int, false: frozenset[int] = frozenset(), end: int | None = None) -> Sizes:
         known = {**told.known, **dict.fromkeys(guessed, others), **guesses}
-        return replace(told, known=known, others=others, false=false, guessed=frozenset(guesses))
+        return replace(told, known=known, others=others, false=false, guessed=frozenset(guesses), end=end)
 
     guesses: dict[int, int] = {}
     if guessed:
@@ -110,7 +115,8 @@ def count(
                 break  # multiples of a size would hide what others have shown
             try:
                 known = {**told.known, **guesses}
-                counted = _count(lambda *others: captured_with(sizes(*others)), pair, known, needed, wanted)
+                captured_for = functools.cache(lambda *others: captured_with(sizes(*others)))
+                counted = _count(captured_for, pair, known, needed, wanted, is_quick)
                 break
             except AsksForData:
                 raise
@@ -133,7 +139,9 @@ def count(
         errors.clear()  # this frame, which they hold, would keep them
 
 
-CapturedFor = Callable[[int, frozenset[int]], Captured]
+CapturedFor = Callable[[int, frozenset[int], int | None], Captured]
+"""Captures the function. The arguments are what the other sizes are taken to be, the numbers of answers that are False,
+and the number of the size at which the run ends."""
 
 
 def _count(
@@ -142,16 +150,18 @@ def _count(
     known: Collection[int],
     needed: Collection[int],
     wanted: Sequence[int] | None,
+    is_quick: bool,
 ) -> Count:
     """That program, out of two runs in which the other sizes are unlike, if there are others than answers."""
-    captured_for = functools.cache(captured_for)
-    false, flipped = _answers(captured_for, pair[0], known)
+    false, flipped = _answers(captured_for, pair[0], known, wanted, is_quick)
+    run = captured_for(pair[0], false, _last(wanted))
+    end = _last(wanted) if wanted else _first_after(run, known)
 
     def of(is_taken: Callable[[int], bool]) -> list[Count]:
-        runs = [captured_for(pair[0], false)]
+        runs = [run]
         if not all(number in known or is_answer(number) for number in runs[0].tape.data_sizes.places):
-            runs.append(captured_for(pair[1], false))
-        places = [run.tape.data_sizes.places for run in runs]
+            runs.append(captured_for(pair[1], false, end))
+        places = [_until(run, end) for run in runs]
         if len(set(map(tuple, places))) > 1:
             both = (places[0], places[-1]), (places[-1], places[0])
             line = next(one[number].line for one, other in both for number in one if number not in other)
@@ -165,9 +175,14 @@ def _count(
     if not _are_equal(found):  # what Python computes with a size is in the program of another one
         fixed = {number for number in found[0].numbers if _are_equal(of(functools.partial(operator.eq, number)))}
         found = of(fixed.__contains__)
-    others = [*flipped, *_with_zeros(captured_for, pair[0], false, known)]
+    others = [*flipped, *(() if is_quick else _with_zeros(captured_for, pair[0], false, run, known, end))]
+    asks_otherwise = False
     if others:
-        found = of({number for number in found[0].numbers if _is_fixed(found[0].run, number, others)}.__contains__)
+        fixed = _fixed(found[0], others)
+        asks_otherwise = len(fixed) < len(found[0].numbers) or any(
+            other.tape.data_sizes.places.keys() - run.tape.data_sizes.places.keys() for other in others
+        )
+        found = of(fixed.__contains__)
     if wanted is not None:
         given = found[0].numbers if _are_equal(found) else []
         met = found[0].run.tape.data_sizes.places
@@ -181,26 +196,56 @@ def _count(
             raise NoSize(_REFUSAL.format("another one"))
         line = next((place.line for number, place in sizes.items() if number not in known), None)
         raise Refusal(_REFUSAL.format("another one") + in_line(line))
-    return found[0]
+    return replace(found[0], asks_otherwise=asks_otherwise)
 
 
-def _answers(captured_for: CapturedFor, size: int, known: Collection[int]) -> tuple[frozenset[int], list[Captured]]:
-    """The answers to take, so that as many sizes as possible are met: the numbers of those that are False. And for each
-    a run where it is the other one."""
+def _last(wanted: Sequence[int] | None) -> int | None:
+    """Where a run may end that is to meet these sizes; None if it is to meet all."""
+    return max(wanted) if wanted else None
+
+
+def _first_after(run: Captured, known: Collection[int]) -> int | None:
+    """The number of the first size after all that this program can give: another one gives that."""
+    last = max(_independent(run, known), default=0)
+    return min((number for number in run.tape.data_sizes.places if number > last), default=None) if last else None
+
+
+def _after_another(number: int | None) -> int | None:
+    """The number that this size has where there is one answer more before it."""
+    return None if number is None else number + EACH
+
+
+def _until(run: Captured, end: int | None) -> dict[int, Place]:
+    """What has the sizes of a run that ends there."""
+    return {number: place for number, place in run.tape.data_sizes.places.items() if end is None or number <= end}
+
+
+def _answers(
+    captured_for: CapturedFor, size: int, known: Collection[int], wanted: Sequence[int] | None, is_quick: bool
+) -> tuple[frozenset[int], list[Captured]]:
+    """The answers to take, so that this program gives as many sizes as possible: the numbers of those that are False.
+    And for each that it can give a run where it is the other one; see count for `is_quick`."""
+
+    def met(run: Captured) -> int:
+        found = run.tape.data_sizes.places if wanted else _independent(run, known)
+        return sum(not wanted or number in wanted for number in found)
+
     false: frozenset[int] = frozenset()
     try:
-        captured_for(size, false)
+        captured_for(size, false, _last(wanted))
     except Refusal:
         raise
     except Exception:  # all of them together, as where each class is absent
         false = ALL_ANSWERS
     while True:
-        places = captured_for(size, false).tape.data_sizes.places
-        asked = [number for number in places if is_answer(number) and number not in known]
-        flipped = []
-        for number in reversed(asked):  # the last one of a loop leads on
-            flipped.append(captured_for(size, false ^ {number}))
-            if len(flipped[-1].tape.data_sizes.places) > len(places):
+        run = captured_for(size, false, _last(wanted))
+        flipped: list[Captured] = []
+        if is_quick and wanted and met(run) == len(wanted):
+            return false, flipped
+        end = _last(wanted) if wanted else _after_another(_first_after(run, known))
+        for number in reversed([*filter(is_answer, _independent(run, known))]):  # the last one of a loop leads on
+            flipped.append(captured_for(size, false ^ {number}, end))
+            if met(flipped[-1]) > met(run):
                 false ^= {number}
                 break
         else:
@@ -208,24 +253,37 @@ def _answers(captured_for: CapturedFor, size: int, known: Collection[int]) -> tu
 
 
 def _with_zeros(
-    captured_for: CapturedFor, size: int, false: frozenset[int], known: Collection[int]
+    captured_for: CapturedFor,
+    size: int,
+    false: frozenset[int],
+    run: Captured,
+    known: Collection[int],
+    end: int | None,
 ) -> Iterator[Captured]:
     """Runs in which one of the first integers is 0: Python may ask for that, as whether an expert has something to do,
     and meet other sizes then."""
-    places = captured_for(size, false).tape.data_sizes.places.items()
+    places = run.tape.data_sizes.places.items()
     integers = [number for number, place in places if place.dimension == "value" and number not in known]
     for number in integers[:_MOST_ZEROS]:
         with contextlib.suppress(Exception):  # the function need not run with it
-            yield captured_for(size, false | {number})
+            yield captured_for(size, false | {number}, end)
 
 
-def _is_fixed(run: Captured, number: int, others: Sequence[Captured]) -> bool:
-    """Whether a size is the same in other runs that have it."""
-    own = text(_program(run, [number], ()).listing)
-    return all(
-        number not in other.tape.data_sizes.places or text(_program(other, [number], ()).listing) == own
-        for other in others
-    )
+def _fixed(found: Count, others: Iterable[Captured]) -> set[int]:
+    """Those of its sizes that are the same in other runs that have them."""
+
+    @functools.cache
+    def text_of(*numbers: int) -> bytes:
+        return text(_program(found.run, numbers, ()).listing)
+
+    fixed = {*found.numbers}
+    for other in others:
+        met = tuple(number for number in found.numbers if number in fixed and number in other.tape.data_sizes.places)
+        if text(_program(other, met, ()).listing) != text_of(*met):
+            fixed -= {
+                number for number in met if text(_program(other, [number], ()).listing) != text_of(number)
+            }  # fmt: skip
+    return fixed
 
 
 def _are_equal(found: Sequence[Count]) -> bool:
@@ -281,7 +339,7 @@ def _program(
             if place.calls == i:
                 more, outputs[number] = _size(own, place)
                 calls += more
-        calls += made.get(i, [])
+        calls += map(replace, made.get(i, ()))
     for number in numbers:
         if number not in outputs:
             more, outputs[number] = _nothing(own)
@@ -303,9 +361,8 @@ def _program(
 
 
 def _copied(run: Captured) -> Captured:
-    """The run, to make a program of, which changes calls and constants."""
+    """The run, to make a program of, which changes constants."""
     tape = copy.copy(run.tape)
-    tape.calls = [replace(call) for call in tape.calls]
     tape.constants, tape.fresh = {**tape.constants}, {*tape.fresh}
     return replace(run, tape=tape)
 

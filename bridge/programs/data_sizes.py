@@ -31,12 +31,12 @@ _PUT_IN_COPY = torch.ops.aten.index_put.default
 _MARKED = {torch.ops.aten.nonzero.default}
 
 
-# Each answer begins a new thousand of numbers, so that a size's does not depend on how many came before that answer.
-_EACH = 1000
+EACH = 1000
+"""Each answer begins a new thousand of numbers: that of a size does not follow from how many came before the answer."""
 # A run that asks more is a loop.
 _MOST_ANSWERS = 32
 
-ALL_ANSWERS = frozenset(range(_EACH, (_MOST_ANSWERS + 1) * _EACH, _EACH))
+ALL_ANSWERS = frozenset(range(EACH, (_MOST_ANSWERS + 1) * EACH, EACH))
 """The numbers that answers may have."""
 
 # What unknown sizes are taken to be while MindSpore compiles, two at a time: what differs then is unknown in the
@@ -56,6 +56,10 @@ def stand_ins(shapes: Iterable[Sequence[int]]) -> list[tuple[int, int]]:
 
 # A file, and a line of it.
 Line = tuple[str, int]
+
+
+class Ended(BaseException):
+    """A run has met the sizes that it was for. The function's own code must not take it for an error."""
 
 
 class UnknownSize(Refusal):
@@ -80,6 +84,7 @@ class Sizes:
         guessed: the numbers of those among the known that are taken to be what fits (fits.py).
         of_changed: whether answers of buffers that the run changes are sizes, too.
         least: whether torch.bincount is taken to give no more numbers than it has to (`minlength`).
+        end: the run ends once it has met a size with this number, or a later one; None if it runs to its own end.
         tapes: takes those of the runs with them (tape.py), if somebody asks for them.
     """
 
@@ -90,6 +95,7 @@ class Sizes:
     guessed: frozenset[int] = frozenset()
     of_changed: bool = False
     least: bool = False
+    end: int | None = None
     tapes: list[Any] | None = None
 
 
@@ -141,7 +147,7 @@ class DataSizes:
         told: the integers among them, by their numbers.
         sized: for each register of which data decides sizes, their numbers.
         refused: why no further one is taken, but of a mask; empty if it is.
-        takes_least: see Sizes.
+        takes_least, end: see Sizes.
     """
 
     def __init__(self, sizes: Sizes, tensors: Sequence[torch.Tensor]) -> None:
@@ -151,10 +157,16 @@ class DataSizes:
         self.refused = ""
         self._of_masks: dict[int, int] = {}  # the numbers of sizes, by the masks' registers
         self.takes_least = sizes.least
+        self.end = sizes.end
         self._sizes = sizes
         self._tensors = tensors
         self._new: dict[int, tuple[int, int]] = {}
         self._last = 0  # the number of the last
+
+    def end_if_met(self) -> None:
+        """Raise Ended if the run has met all that it was for. What has the last of them has to be made by now."""
+        if self.end is not None and self._last >= self.end:
+            raise Ended
 
     def results(self, func: Any, args: Any, kwargs: Any, fake_mode: FakeTensorMode, mask: int | None) -> Any:
         """What a call gives whose shapes data decides, with sizes in place of the unknown; None if data does not, after
@@ -224,8 +236,8 @@ class DataSizes:
         Raises:
             UnknownSize: see Sizes.
         """
-        number = (self._last // _EACH + 1) * _EACH
-        if self.refused or number > _MOST_ANSWERS * _EACH:
+        number = (self._last // EACH + 1) * EACH
+        if self.refused or number > _MOST_ANSWERS * EACH:
             return None
         if number not in self._sizes.known and self._sizes.others is None:
             raise UnknownSize
@@ -235,7 +247,7 @@ class DataSizes:
 
     def _add(self, number: int, place: Place) -> None:
         if is_answer(number) != (place.dimension == "answer"):
-            raise Refusal(f"data decides {_EACH} sizes, which are more than a graph takes: PyNative mode does")
+            raise Refusal(f"data decides {EACH} sizes, which are more than a graph takes: PyNative mode does")
         self.places[number] = place
         self._last = number
 
@@ -263,7 +275,7 @@ class DataSizes:
 
 def is_answer(number: int) -> bool:
     """Whether a size with this number is an answer."""
-    return number % _EACH == 0
+    return number % EACH == 0
 
 
 def is_put(func: Any) -> bool:

@@ -45,7 +45,7 @@ from bridge.programs.refusals import (
     replaces_registered,
 )
 from bridge.programs.replaced import Replacement, replaced
-from bridge.programs.sizes import OtherForm, for_all_sizes, is_inferring, trying
+from bridge.programs.sizes import OtherForm, Unlike, for_all_sizes, is_inferring, trying
 from bridge.programs.state import State, refuse_other
 from bridge.programs.written_down import Written, write_down
 
@@ -54,7 +54,6 @@ _MANY = 32
 
 _NOTHING = ms.Tensor(np.zeros(0, np.bool_))
 
-_COMPILING = Replacement(torch.compiler, "is_compiling", lambda: True)
 _AS_COMPILED = (
     "the graph does what torch.compile does, which may have other last bits than PyNative mode: "
     "torch.compiler.is_compiling() is True, because without that the module asks for data"
@@ -79,10 +78,14 @@ class _Wanted:
         numbers: those of the sizes that the last inputs carry (data_sizes.py).
         guessed: those of the sizes that have to fit (fits.py).
         both_ways: the lines of which the answers to questions are known to be such sizes; None if none is.
+        asked: one of these lines, which a capture without them has found.
         of_changed, least: see Sizes.
         is_uniform: whether the programs have one form for all sizes (uniform.py); see has_one_form.
         is_count: whether the program gives further such sizes.
-        counted: the numbers of these; None if it is to find them.
+        counted: what is known of these; None if it is to find them.
+        asks_otherwise: whether other answers may lead to sizes that no program has given yet.
+        where: the line of the function that asks for the first size that data decides, for errors.
+        is_quick: whether it is left out to look what other answers, or a next call, would lead to.
     """
 
     arguments: Arguments
@@ -93,11 +96,15 @@ class _Wanted:
     numbers: list[int]
     guessed: list[int]
     both_ways: list[Line] | None
+    asked: Line | None = None
     of_changed: bool = False
     least: bool = False
     is_uniform: bool = False
     is_count: bool = False
-    counted: tuple[int, ...] | None = None
+    counted: plan.Counted | None = None
+    asks_otherwise: bool = False
+    where: str = ""
+    is_quick: bool = False
 
     @property
     def has_one_form(self) -> bool:
@@ -114,7 +121,7 @@ class _Wanted:
         """The sizes that data decides."""
         specs = self.specs[self.first_size :]
         known = {number: spec.shape[0] for number, spec in zip(self.numbers, specs, strict=True)}
-        lines = None if self.both_ways is None else {*self.both_ways}
+        lines = None if self.both_ways is None else {*self.both_ways, *filter(None, [self.asked])}
         return Sizes(known, both_ways=lines, of_changed=self.of_changed, least=self.least)
 
     @property
@@ -255,7 +262,10 @@ class GraphProgram:
                 return self._found_with_sizes(wanted, tensors, device)
             except (AsksForData, Changes) as error:
                 asked = error
-        with_answers = replace(with_answers, of_changed=not isinstance(asked, AsksForData))
+        if isinstance(asked, AsksForData):
+            with_answers = replace(with_answers, asked=asked.question)
+        else:
+            with_answers = replace(with_answers, of_changed=True)
         try:
             return self._found_with_sizes(with_answers, tensors, device)
         except Exception as error:
@@ -272,8 +282,16 @@ class GraphProgram:
                 return self._found(wanted), tensors
             except UnknownSize as asked:
                 counted = self._counted(wanted, asked)
-            new, lines = counted.tree
-            wanted = replace(wanted, both_ways=lines and [(file, line) for file, line in lines])
+            except Unlike as error:
+                add_lines(error, wanted.where)
+                raise
+            new, lines, asks_otherwise, where = plan.Counted(*counted.tree)
+            wanted = replace(
+                wanted,
+                both_ways=lines and [(file, line) for file, line in lines],
+                asks_otherwise=wanted.asks_otherwise or asks_otherwise,
+                where=wanted.where or where,
+            )
             if not counted.results:
                 wanted = replace(wanted, guessed=[*wanted.guessed, *new])
                 continue
@@ -323,24 +341,40 @@ class GraphProgram:
     def _for_all_sizes(self, wanted: _Wanted, first: Any) -> plan.Plan:
         in_mode = _in_mode(self.state.modules)
         captures = itertools.count(1)
-        counted: tuple[int, ...] | None = None
+        counted: plan.Counted | None = None
+        looked_at: set[tuple[Any, ...]] = set()
 
-        def plan_for(specs: list[Spec]) -> plan.Plan:
+        def plan_for(specs: list[Spec], is_quick: bool) -> plan.Plan:
             nonlocal counted
+            answers = tuple(specs[i].shape for i in wanted.answers)
+            if wanted.is_count and not is_quick:
+                # What other answers lead to does not follow from sizes, mostly; and the program checks its sizes.
+                is_quick = answers in looked_at
             if wanted.numbers and next(captures) == _MANY:
                 warnings.warn(
                     f"{self.name} has been captured for {_MANY} combinations of sizes that depend on data. Each "
                     "took a while, and is kept: PyNative mode captures nothing",
                     stacklevel=1,
                 )
-            found: plan.Plan = in_mode(lambda: self._plan(replace(wanted, specs=specs, counted=counted)))
+            own = replace(wanted, specs=specs, counted=counted, is_quick=is_quick)
+            found: plan.Plan = in_mode(lambda: self._plan(own))
             if wanted.is_count and found.results:
-                counted = tuple(found.tree[0])
+                counted = plan.Counted(*found.tree)
+            if not is_quick:
+                looked_at.add(answers)
             return found
 
-        form = wanted.has_one_form
-        named = self._named(wanted.specs)
-        return for_all_sizes(wanted.specs, plan_for, self._shapes, wanted.answers, form, wanted.is_count, first, named)
+        return for_all_sizes(
+            wanted.specs,
+            plan_for,
+            self._shapes,
+            wanted.answers,
+            wanted.has_one_form,
+            wanted.is_count,
+            wanted.asks_otherwise,
+            first,
+            self._named(wanted.specs),
+        )
 
     def _named(self, specs: Sequence[Spec]) -> frozenset[int]:
         """The numbers that the function may compare a size with."""
@@ -361,7 +395,7 @@ class GraphProgram:
             return store.key(
                 wanted.write_down(),
                 self.state.tensors,
-                (wanted.specs, *sizes, wanted.counted, wanted.least),
+                (wanted.specs, *sizes, wanted.counted, wanted.least, wanted.is_quick and not wanted.is_count),
                 wanted.device,
             )
 
@@ -380,7 +414,8 @@ class GraphProgram:
             changed = kept.cached + before.changed() + kept.unknown + in_globals
             is_other = bool(kept.cached)
             may_differ = kept.unknown or in_globals or not before.are_caches(origin.follows_from_state)
-            if changed and not is_other and may_differ and not wanted.is_count:  # the program itself counts too
+            # The program itself counts too.
+            if changed and not is_other and may_differ and not (wanted.is_count or wanted.is_quick):
                 before.give_data(origin.data_of)
                 left = _Left(wanted, found, before, Attributes(self.state.modules), _training(self.state.modules))
                 is_other = self._differs_now(found, wanted, None if in_globals else before)
@@ -433,11 +468,21 @@ class GraphProgram:
 
     def _capture(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
         """A new plan. What asks for data may ask for none where PyTorch compiles it, as transformers 4 does."""
+        own, is_asked = torch.compiler.is_compiling, False
+
+        def is_compiling() -> bool:
+            nonlocal is_asked
+            is_asked = True
+            return own()
+
         try:
-            return self._capture_lending(wanted)
+            with replaced([Replacement(torch.compiler, "is_compiling", is_compiling)]):
+                return self._capture_lending(wanted)
         except AsksForData as asked:
+            if not is_asked:
+                raise
             try:
-                with replaced([_COMPILING]):
+                with replaced([Replacement(torch.compiler, "is_compiling", lambda: True)]):
                     found = self._capture_lending(wanted)
             except UnknownSize:
                 raise
@@ -502,7 +547,7 @@ class GraphProgram:
             with no_python_draws(but_checks), trying() if is_tried else contextlib.nullcontext():
                 inputs = run, self.state.tensors, specs, device, store.place(), wanted.unknown
                 if wanted.is_count:
-                    return plan.make_count(*inputs, wanted.sizes, wanted.guessed, wanted.counted)
+                    return plan.make_count(*inputs, wanted.sizes, wanted.guessed, wanted.counted, wanted.is_quick)
                 sizes = wanted.sizes, wanted.guessed, wanted.has_one_form
                 found, origin = plan.make(*inputs, *sizes)
                 modes = before.take_modes()  # it sets them itself, as `self.backbone.eval()` does

@@ -9,14 +9,15 @@ import os
 import pathlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from bridge.op import dtypes
+from bridge.programs.calls import in_line
 from bridge.programs.capture import Captured, Spec, capture
 from bridge.programs.counts import count
-from bridge.programs.data_sizes import Sizes, stand_ins
+from bridge.programs.data_sizes import Line, Sizes, stand_ins
 from bridge.programs.fits import fitting
 from bridge.programs.folded import folding
 from bridge.programs.kept_elsewhere import KeptElsewhere
@@ -164,6 +165,22 @@ def make(
     return plan, origin
 
 
+class Counted(NamedTuple):
+    """What is known of the sizes that a program gives.
+
+    Args:
+        numbers: theirs.
+        lines: where an answer is a size, as files and lines; None if none is.
+        asks_otherwise: see Count.
+        where: the line that asks for the first of them, for errors.
+    """
+
+    numbers: list[int]
+    lines: list[Line] | None
+    asks_otherwise: bool
+    where: str
+
+
 def make_count(
     function: Callable[..., Sequence[torch.Tensor]],
     state: Sequence[torch.Tensor],
@@ -173,16 +190,18 @@ def make_count(
     shapes_of: Sequence[int],
     sizes: Sizes,
     guessed: Collection[int],
-    wanted: Sequence[int] | None,
+    wanted: Counted | None,
+    is_quick: bool,
 ) -> tuple[Plan, Origin]:
-    """The plan of the program that gives sizes that data decides (counts.py). Its tree has the numbers of the sizes,
-    and the lines where an answer is one. If it has no results, these sizes have to fit.
+    """The plan of the program that gives sizes that data decides (counts.py). Its tree has what is known of them. If it
+    has no results, these sizes have to fit.
 
     Args:
         shapes_of: the positions of inputs that it takes in any case.
         sizes: those that it is told.
         guessed: the numbers of those of which it is known that they have to fit.
-        wanted: see count.
+        wanted: what is known of these sizes, of the program for other known sizes.
+        is_quick: see count.
     """
     origins: dict[int, Origin] = {}
 
@@ -193,10 +212,14 @@ def make_count(
 
     needed = range(len(inputs)) if sizes.known else shapes_of  # the same ones for all known sizes
     pairs = stand_ins(spec.shape for spec in inputs)
-    found = count(captured_with, sizes, needed, guessed, wanted, pairs)
+    found = count(captured_with, sizes, needed, guessed, wanted and wanted.numbers, pairs, is_quick)
     program = _write(found.listing, folder)
     program.groups = [[found.positions[i] for i in group] for group in program.groups]
-    tree = [found.numbers, None if sizes.both_ways is None else sorted(map(list, sizes.both_ways))]
+    lines = None if sizes.both_ways is None else sorted(sizes.both_ways)
+    if wanted is None:
+        first = found.run.tape.data_sizes.places.get(found.numbers[0])
+        wanted = Counted(found.numbers, lines, found.asks_otherwise, in_line(first.line if first else None))
+    tree = [*wanted._replace(lines=lines)]
     plan = Plan(program, len(found.listing.outputs), tree, [], [], [None] * len(found.run.inputs), [], "")
     # What the function keeps is that of the last run.
     runs = list(origins.values())

@@ -50,7 +50,7 @@ _NOT_COUNTED = (
     "compiled had it: PyNative mode takes it"
 )
 Shape = tuple[int, ...]
-PlanFor = Callable[[list[Spec]], Plan]
+PlanFor = Callable[[list[Spec], bool], Plan]
 
 
 @contextlib.contextmanager
@@ -66,7 +66,11 @@ def is_family(program: ProgramFile) -> bool:
     return program.path.startswith(_FAMILY)
 
 
-class OtherForm(Refusal):
+class Unlike(Refusal):
+    """The programs for two sizes do not fit into one graph."""
+
+
+class OtherForm(Unlike):
     """What passes from forward to backward follows from a size that data decides, and what the function gives does
     not."""
 
@@ -78,6 +82,7 @@ def for_all_sizes(
     answers: Collection[int],
     is_uniform: bool,
     counts: bool,
+    asks_otherwise: bool,
     first: Sequence[Shape] | None,
     named: Collection[int],
 ) -> Plan:
@@ -85,23 +90,25 @@ def for_all_sizes(
 
     Args:
         specs: those of the inputs, with -1 for an unknown size.
-        plan_for: makes the plan for inputs of known sizes.
+        plan_for: makes the plan for inputs of known sizes. It is told whether that is to be quick: what is made so is
+            not called, or the same as others.
         known: the shapes of all inputs in calls before, whose sizes were known.
         answers: the positions of inputs whose unknown size is 0 or 1, as the answer to a question.
         is_uniform: whether the plans have the form of uniform.py.
         counts: whether the programs give further sizes that data decides.
+        asks_otherwise: whether other answers may lead to sizes that nothing has counted.
         first: shapes of the inputs that have unknown sizes, to be tried first.
         named: see Alike.
 
     Raises:
         OtherForm: the plans need the form of uniform.py.
         UnknownSize: data decides a further size, at sizes that were tried.
-        Refusal: which tensors there are, or their ranks, follows from an unknown size.
+        Unlike: which tensors there are, or their ranks, follows from an unknown size.
         Exception: what the function raises at all sizes that were tried.
     """
     family = _Family(list(specs), plan_for, known, answers, is_uniform, counts, first, named)
     _families.append(family)
-    if len(answers) <= _MOST_FLIPPED:
+    if asks_otherwise and len(answers) <= _MOST_FLIPPED:
         family.try_other_answers()
     return family.plan
 
@@ -147,6 +154,9 @@ class _Family:
             pairs = itertools.chain(([first, shapes] for pair in self._guesses(known) for shapes in pair[::-1]), pairs)
         try:
             for shapes in _different(pairs):
+                unlike = next((error for error in errors if isinstance(error, Unlike)), None)
+                if unlike is not None and self._is_of_one_size(shapes):
+                    raise unlike
                 try:
                     with trying():
                         one, other = map(self._at, shapes)
@@ -162,16 +172,27 @@ class _Family:
 
     def try_other_answers(self) -> None:
         """Raise UnknownSize or Nested where one answer that is another one leads to a size that nothing counts."""
-        for shapes in [*self._plans]:
+        tried = {self._answers_of(shapes) for shapes in self._plans}
+        for shapes in {self._answers_of(shapes): shapes for shapes in reversed(self._plans)}.values():
             for i, (position, shape) in enumerate(zip(self._unknown, shapes, strict=True)):
-                if position in self._answers:
-                    other = (*shapes[:i], (1 - shape[0], *shape[1:]), *shapes[i + 1 :])
+                other = (*shapes[:i], (1 - shape[0], *shape[1:]), *shapes[i + 1 :])
+                if position in self._answers and self._answers_of(other) not in tried:
+                    tried.add(self._answers_of(other))
                     try:
-                        self._at(other)
+                        self._made(other, is_quick=True)
                     except (UnknownSize, Nested):
                         raise
                     except Exception:
                         continue  # these answers may not come together
+
+    def _answers_of(self, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
+        return tuple(shape for position, shape in zip(self._unknown, shapes, strict=True) if position in self._answers)
+
+    def _is_of_one_size(self, shapes: Sequence[Sequence[Shape]]) -> bool:
+        """Whether a pair of shapes differs in no size but in answers, where there are sizes."""
+        pairs = zip(self._unknown, *shapes, strict=True)
+        sizes = [one == other for position, one, other in pairs if position not in self._answers]
+        return bool(sizes) and all(sizes)
 
     def _with_unequal(self, found: Plan, shapes: Sequence[Shape]) -> Plan:
         """The same where sizes that data decides are not equal: what lies between two of them is not always empty."""
@@ -250,16 +271,19 @@ class _Family:
         """The plan for these shapes of the inputs that have unknown sizes, captured."""
         key = tuple(shapes)
         if key not in self._plans:
-            specs = list(self._specs)
-            for position, shape in zip(self._unknown, shapes, strict=True):
-                specs[position] = replace(specs[position], shape=shape)
-            try:
-                self._plans[key] = self._plan_for(specs)
-            except UnknownSize as error:
-                error.shapes = key
-                raise
+            self._plans[key] = self._made(key, is_quick=False)
             self._alike.add(self._sizes(key), self._plans[key])
         return self._plans[key]
+
+    def _made(self, shapes: tuple[Shape, ...], is_quick: bool) -> Plan:
+        specs = list(self._specs)
+        for position, shape in zip(self._unknown, shapes, strict=True):
+            specs[position] = replace(specs[position], shape=shape)
+        try:
+            return self._plan_for(specs, is_quick)
+        except UnknownSize as error:
+            error.shapes = shapes
+            raise
 
     def _sizes(self, shapes: Sequence[Shape]) -> tuple[int, ...]:
         """Those of these shapes that are unknown."""
@@ -355,7 +379,7 @@ def _check(own: Plan, plan: Plan) -> None:
         and all(map(_fits, [own.forward, *own.backward], [plan.forward, *plan.backward]))
     )
     if not fits:
-        raise (OtherForm if gives_same else Refusal)(
+        raise (OtherForm if gives_same else Unlike)(
             "which tensors pass through the program, or their ranks, follows from a size that is unknown or that data "
             "decides, and a graph is compiled for all sizes: PyNative mode takes it, and a graph takes known sizes"
         )

@@ -259,6 +259,7 @@ class Tape(TorchDispatchMode):
             return func(*args, **kwargs)
         if not isinstance(func, torch._ops.OpOverload):
             raise Refusal(f"torch's {func} is no single operator, which a graph takes: PyNative mode takes all")
+        self.data_sizes.end_if_met()
         self.asked += 1
         node = torch._C._current_autograd_node()
         if node is not None:
@@ -447,6 +448,7 @@ class Tape(TorchDispatchMode):
         """What a call gives that needs data: only if its data does not depend on the program's inputs."""
         operands = [register.number for register in registers(arguments)]
         known = self._values.of(operands)
+        question: tuple[str, int] | None = None
         if known is None and is_question(func, args[0]):
             if func is EQUAL and args[0].shape != args[1].shape:
                 return False
@@ -461,6 +463,7 @@ class Tape(TorchDispatchMode):
                 answer = self.guards.settle(held, TAKEN)
             if answer.value is not None:
                 return self._checked(answer, asked)
+            question = answer.line
             if answer.is_of_data and (found := self._data_answer(asked)) is not None:
                 return found
         if known is None:
@@ -470,7 +473,9 @@ class Tape(TorchDispatchMode):
             if number is None:
                 if isinstance(error, DynamicOutputShapeException):
                     raise Refusal(_unknown_shape(func)) from None
-                raise AsksForData(_UNKNOWN_VALUE) from None
+                asks = AsksForData(_UNKNOWN_VALUE)
+                asks.question = question
+                raise asks from None
             return number
         by_register = dict(zip(operands, known, strict=True))
         real = tree_map_only(torch.Tensor, lambda tensor: by_register[self.register(tensor)], (args, kwargs))
