@@ -348,10 +348,10 @@ def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
 one_graph_at_a_time = threading.RLock()
 
 # "For 'Custom' on CPU, operator failed when executing user defined file libaten_cpu.so! Error message is aten.mm: ...",
-# and MindSpore's call stack.
+# and MindSpore's call stack. In place of 'Custom' may stand what has unknown sizes, "Model::forward of all sizes".
 _AROUND_WORDS = re.compile(
-    r"For [^\n]+?, operator failed when executing user defined file .*?! Error message is (.*?)\s*\n-{9,}\n"
-    r"- C\+\+ Call Stack.*",
+    r"For (?:'Custom' on \w+|(?P<name>[^\n]+?)(?: of all sizes)?), operator failed when executing user defined file "
+    r".*?! Error message is (?P<words>.*?)\s*\n-{9,}\n- C\+\+ Call Stack.*",
     re.DOTALL,
 )
 
@@ -373,7 +373,8 @@ def _in_turn(own: Callable[..., Any]) -> Callable[..., Any]:
                 return own(*args, **kwargs)
             except RuntimeError as error:
                 if found := _AROUND_WORDS.fullmatch(str(error)):
-                    error.args = (found[1],)
+                    named = found["name"] and not found["words"].startswith(found["name"])
+                    error.args = (f"{found['name']}: {found['words']}" if named else found["words"],)
                 raise
 
     return run

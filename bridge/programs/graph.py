@@ -391,11 +391,12 @@ class GraphProgram:
 
     def _key(self, wanted: _Wanted) -> store.Key | None:
         sizes = wanted.unknown, wanted.numbers, wanted.guessed, wanted.both_ways, wanted.is_uniform, wanted.is_count
+        counted = wanted.counted and wanted.counted.numbers
         with self.autocast():
             return store.key(
                 wanted.write_down(),
                 self.state.tensors,
-                (wanted.specs, *sizes, wanted.counted, wanted.least, wanted.is_quick and not wanted.is_count),
+                (wanted.specs, *sizes, counted, wanted.least, wanted.is_quick and not wanted.is_count),
                 wanted.device,
             )
 
