@@ -23,6 +23,7 @@ from bridge.programs.allclose import ALLCLOSE
 from bridge.programs.calls import Call, Refusal, in_line
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
 from bridge.programs.data_sizes import NOT_TOLD, Ended, Sizes
+from bridge.programs.draws import unused_states
 from bridge.programs.formatted import FORMAT
 from bridge.programs.guards import Guards
 from bridge.programs.held import Changes
@@ -166,6 +167,8 @@ def _captured(
             # What a backward adds is in the gradients.
             with replaced([backward(state)]), contextlib.suppress(Ended):
                 results = list(function(*arguments))
+            if tape.data_sizes.end is None:
+                tape.draws.refuse_set_back()
             tape.data_sizes.end = None
             refuse_foreign_results(results, device)
             tape.packed.refuse_all(results, "the function gives")
@@ -183,15 +186,15 @@ def _captured(
         tape.kept.forget()
         raise
     tape.kept.give_data(tape.namespaces.values())
-    calls = tape.calls
+    calls, unused = tape.calls, unused_states(tape.calls)
     memory = {storage_of(tensor): i for i, tensor in enumerate(tensors)}
     touched = (storage_of(tape.tensors[number]) for call in calls[:forward] for number in call.written)
     written = sorted({memory[storage] for storage in touched if storage in memory})
     found = Captured(
         tape,
         registers,
-        calls[:forward],
-        [] if no_gradient else calls[forward:],
+        [call for call in calls[:forward] if id(call) not in unused],
+        [] if no_gradient else [call for call in calls[forward:] if id(call) not in unused],
         outputs,
         cotangents,
         gradients,

@@ -1,15 +1,16 @@
-"""Random draws that the function makes again: a checkpoint runs its part once more for the gradient, from the state
-that the generator had before.
+"""Random draws from a state of a generator that the function has kept and sets back, as `torch.random.fork_rng` does.
 
-A program draws once. While it is captured, a generator's state is a number: how many draws there were. Where the
-function sets a state back, the program takes what the draw gave the first time.
+A checkpoint runs its part once more for the gradient, from the state that the generator had before. A program draws
+once: while it is captured, a generator's state is a number, how many draws there were, and where backward sets a state
+back, the program takes what the draw gave the first time. On a GPU forward does so too. On a CPU forward keeps the
+generator's state, sets it back, and draws.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,17 +39,35 @@ class _Draw:
     copies: dict[int, int]
 
 
+@dataclass
+class _State:
+    """A state that the function has asked for: whether in backward, and the register that has it, if one has."""
+
+    is_backward: bool
+    register: int | None = None
+
+
 class Draws:
     """The draws of one capture.
 
     Args:
         new_register: makes a register like another one.
-        tensors: those of the registers.
+        new_state: makes a register for a generator's state.
+        calls, tensors: those of the run, and of its registers.
     """
 
-    def __init__(self, new_register: Callable[[int], int], tensors: list[torch.Tensor]) -> None:
+    def __init__(
+        self,
+        new_register: Callable[[int], int],
+        new_state: Callable[[], int],
+        calls: list[Call],
+        tensors: list[torch.Tensor],
+    ) -> None:
         self._new_register = new_register
+        self._new_state = new_state
+        self._calls = calls
         self._tensors = tensors
+        self._states: list[_State] = []
         self._number = next(_captures)
         self._made: dict[str, list[_Draw]] = {"cpu": [], "cuda": [], python_draws.DEVICE: []}
         self._position = dict.fromkeys(self._made, 0)
@@ -74,8 +93,11 @@ class Draws:
                 "a recurrent layer of cuDNN's with dropout runs again, as in a checkpoint: PyNative mode takes it"
             )
         first, second = _given(draw.call), _given(call)
-        if call.op is not draw.call.op or len(first) != len(second):
-            raise Refusal(f"{call.name} draws from a generator's state at which {draw.call.name} has drawn before")
+        if call.op is not draw.call.op or not self._are_alike(draw.call, call):
+            raise Refusal(
+                f"{call.name} draws from a generator's state at which {draw.call.name} has drawn before, and is not the "
+                "same draw: PyNative mode takes it"
+            )
         if call.op is _DROPOUT:  # of another input, perhaps
             result, mask = second
             scale = _scale(self._tensors[result].dtype, *call.arguments[1:])
@@ -91,32 +113,92 @@ class Draws:
             else:
                 yield _clone(copy, other)
 
+    def _are_alike(self, first: Call, second: Call) -> bool:
+        """Whether two draws are of the same sizes and by the same numbers."""
+
+        def numbers(value: Any) -> Any:
+            if isinstance(value, Register):
+                return None
+            return [*map(numbers, value)] if isinstance(value, (list, tuple)) else value
+
+        def forms(call: Call) -> list[Any]:
+            return [(self._tensors[number].shape, self._tensors[number].dtype) for number in _given(call)]
+
+        return forms(first) == forms(second) and numbers(first.arguments) == numbers(second.arguments)
+
+    def refuse_set_back(self) -> None:
+        """Refuse a function that ends with a generator's state before its draws, where a program does not set it."""
+        if any(position < len(self._made[device]) for device, position in self._position.items()):
+            raise Refusal(
+                "the state of a GPU's generator is set back, as torch.random.fork_rng does, which a graph does not do: "
+                "PyNative mode does"
+            )
+
     def replacements(self) -> list[Replacement]:
         """What stands for PyTorch's functions of a generator's state."""
-        return [
+        of_states = [
             Replacement(holder, f"{verb}_rng_state", function(device))
             for holder, device in ((torch, "cpu"), (torch.cuda, "cuda"))
             for verb, function in (("get", self._get), ("set", self._set))
         ]
+        return [*of_states, Replacement(torch, "default_generator", _Generator(self._get("cpu"), self._set("cpu")))]
 
     def _get(self, device: str) -> Callable[..., torch.Tensor]:
         def get_rng_state(*_: Any) -> torch.Tensor:
             self._is_asked = True
+            self._states.append(_State(_is_backward()))
+            if device == "cpu" and not _is_backward():
+                self._states[-1].register = state = self._new_state()
+                self._calls.append(Call(torch.ops.bridge.generator_state.default, [device], [state]))
             with no_modes():
-                return torch.tensor([_MARK, self._number, self._position[device]])
+                return torch.tensor([_MARK, self._number, self._position[device], len(self._states) - 1])
 
         return get_rng_state
 
     def _set(self, device: str) -> Callable[..., None]:
-        def set_rng_state(state: torch.Tensor, *_: Any) -> None:
+        def set_rng_state(given: torch.Tensor, *_: Any) -> None:
             with no_modes():
-                mark, number, position = state.tolist() if state.numel() == 3 else (0, 0, 0)
+                mark, number, position, which = given.tolist() if given.numel() == 4 else (0, 0, 0, 0)
             if (mark, number) != (_MARK, self._number):
                 raise Refusal("the state of a generator is set, which a graph does not repeat")
-            self._position[device] = position
             self._is_checkpoint = caller().f_globals.get("__name__") == "torch.utils.checkpoint"
+            state = self._states[which]
+            if state.register is not None and not _is_backward():
+                if position < len(self._made[device]):
+                    put = torch.ops.bridge.set_generator_state.default
+                    self._calls.append(Call(put, [Register(state.register), device], []))
+            elif not state.is_backward or position >= self._position[device]:
+                self._position[device] = position
+            # Else a part that runs again sets back what it has set back the first time: the draws go on as they did.
 
         return set_rng_state
+
+
+@dataclass
+class _Generator:
+    """Stands for `torch.default_generator`. Functions of PyTorch's do not take it: a graph draws from no generator that
+    it is given."""
+
+    get_state: Callable[..., torch.Tensor]
+    set_state: Callable[..., None]
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return torch.Generator
+
+    def __getattr__(self, name: str) -> Any:
+        raise Refusal(f"torch.default_generator.{name} is asked for, which a graph does not take: PyNative mode does")
+
+
+def unused_states(calls: Sequence[Call]) -> set[int]:
+    """The ids of those of these calls that keep a generator's state which none of them sets."""
+    state, put = torch.ops.bridge.generator_state.default, torch.ops.bridge.set_generator_state.default
+    used = {number for call in calls if call.op is put for number in call.operands}
+    return {id(call) for call in calls if call.op is state and used.isdisjoint(call.results)}
+
+
+def _is_backward() -> bool:
+    return torch._C._current_autograd_node() is not None
 
 
 @contextlib.contextmanager
@@ -125,7 +207,7 @@ def draws_nothing() -> Iterator[None]:
 
     `torch.random.fork_rng` would not do it while a function is captured: it calls `torch.cuda.get_rng_state`.
     """
-    generators = [torch.default_generator, *torch.cuda.default_generators]
+    generators = [torch.random.default_generator, *torch.cuda.default_generators]
     states = [generator.get_state() for generator in generators]
     try:
         yield

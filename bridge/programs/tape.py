@@ -116,7 +116,7 @@ class Tape(TorchDispatchMode):
         self._state: dict[Any, int] = {}
         self._aliases: list[torch.Tensor] = []
         self._values = Values(self.calls, self.tensors, self.constants)
-        self.draws = Draws(self._like, self.tensors)
+        self.draws = Draws(self._like, self._generator_state, self.calls, self.tensors)
         self.momentum = RunTimeMomentum(self.register)
         self.packed = Packed()
         self.selected = Selected(lambda index: self.data_of(index) is not None, self.calls, self.tensors)
@@ -333,6 +333,11 @@ class Tape(TorchDispatchMode):
         with self.fake_mode:
             return torch.empty(storage.nbytes() // tensor.element_size(), dtype=tensor.dtype, device=tensor.device)
 
+    def _generator_state(self) -> int:
+        """A register for a generator's state."""
+        with self.fake_mode:
+            return self.add(torch.empty(0, dtype=torch.uint8))
+
     def _like(self, register: int) -> int:
         """A register that no call has made, like another one."""
         with self.fake_mode:
@@ -342,6 +347,8 @@ class Tape(TorchDispatchMode):
         """The kind of device whose generator a call draws from, or python_draws.DEVICE."""
         if call.op is python_draws.DRAW:
             return python_draws.DEVICE
+        if call.op is torch.ops.bridge.set_generator_state.default:
+            return str(call.arguments[1])
         return next((self.tensors[number].device.type for number in call.results if number is not None), "cpu")
 
     def _repeat_ctc_loss(self, arguments: list[Any]) -> None:
