@@ -108,6 +108,72 @@ class Tells(nn.Module):
         return {"loss": loss, "value": loss.item()}
 
 
+class Counts(Tells):
+    """How many are right; some of the numbers are needed before."""
+
+    def __init__(self, needs: bool) -> None:
+        super().__init__()
+        self.needs = needs
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
+        y = self.layer(x)
+        right = (y.argmax(1) == 0).sum()
+        hits, more = right.item(), (y > 0).sum().item()
+        right += 100
+        loss = y.square().mean()
+        if self.needs:
+            loss = loss + y[:hits].sum() + y[max(more - 2, 0) :].sum() + torch.ones(more).sum()
+            loss = loss * (2.0 if hits > 1 else 3.0)
+        numbers = {"hits": hits, "share": hits / len(x), "less": 2 * hits - more + 1, "rate": 1.5 * more - hits / 3}
+        return loss, {**numbers, "known": len(x)}
+
+
+@pytest.mark.parametrize("needs", [False, True])
+@pytest.mark.parametrize("differentiate", [ms.value_and_grad, bridge.value_and_grad], ids=["MindSpore's", "in one"])
+def test_integers_that_are_returned_are_tensors(differentiate: Any, needs: bool) -> None:
+    torch.manual_seed(0)
+    module = Counts(needs)
+    own = copy.deepcopy(module).to(torch_device())
+    net = bridge.cell(module)
+
+    def loss_of(x):
+        loss, numbers = net(x)
+        return loss, numbers["hits"], numbers["share"], numbers["less"], numbers["rate"], numbers["known"]
+
+    step = ms.jit(differentiate(loss_of, None, net.trainable_params(), has_aux=True))
+    for array in ARRAYS:
+        (loss, *numbers), gradients = step(ms.Tensor(array))
+        expected, own_numbers = own(on_device(array))
+        assert loss.item() == expected.item()
+        assert [number if isinstance(number, int) else number.item() for number in numbers] == [*own_numbers.values()]
+        for one, other in zip(gradients, torch.autograd.grad(expected, list(own.parameters())), strict=True):
+            np.testing.assert_array_equal(one.asnumpy(), other.cpu().numpy())
+
+
+class Gives(nn.Module):
+    def __init__(self, number: Any) -> None:
+        super().__init__()
+        self.number = number
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return x.exp(), self.number(x)
+
+
+NUMBERS = [lambda x: int((x > 0).sum()), lambda x: len(x[x > 0]), lambda x: bool((x > 0).all())]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=range(len(NUMBERS)))
+def test_other_numbers_that_are_returned_are_refused(number: Any) -> None:
+    net = bridge.cell(Gives(number))
+
+    @ms.jit
+    def call(x):
+        return net(x)
+
+    with pytest.raises(RuntimeError, match=r"a number that is returned follows from(?s:.*)in <lambda>"):
+        call(ms.Tensor(ARRAYS[0]))
+
+
 def test_a_float_that_is_returned_is_a_tensor() -> None:
     torch.manual_seed(0)
     module = Tells()

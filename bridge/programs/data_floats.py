@@ -1,21 +1,25 @@
 """Floats that Python takes from tensors whose data is not known: `if torch.rand(1).item() < p:`,
-`x * y.abs().max().item()`.
+`x * y.abs().max().item()`; and integers that are only returned, as `(guess == labels).sum().item()`.
 
 While a function is captured, what stands for such a float computes as a tensor of one float64, whose arithmetic is that
 of Python's floats. Compared, it is a question (guards.py). `int` of it is a size (data_sizes.py).
 Where PyTorch takes it for a tensor's operand, a float that nobody else has stands for it, and in the call's arguments
 the number that the program has when it runs.
+
+An integer is a size. Where programs of two sizes differ in what the function gives, it is one when Python needs it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from bridge.programs.calls import AsksForData, Number, no_modes
 from bridge.programs.replaced import Replacement
@@ -33,6 +37,11 @@ _REFUSED = "a float that depends on data is {}, which a graph does not follow: P
 # What stands for the first in PyTorch's arguments: nobody else has it.
 _FIRST = 0.7316498730285
 _DIVIDED = "float division by zero"  # Python's words
+# What an object needs to be one, whatever it stands for.
+_OF_OBJECTS = {
+    "__new__", "__init_subclass__", "__subclasshook__", "__getattribute__", "__setattr__", "__delattr__", "__dir__",
+    "__getnewargs__", "__getstate__", "__reduce__", "__reduce_ex__", "__sizeof__", "from_bytes",
+}  # fmt: skip
 
 
 class DataFloats:
@@ -41,19 +50,26 @@ class DataFloats:
     Args:
         register: gives the register of a tensor.
         bounds: gives the least and the largest number that a tensor may have; nothing if they are not known.
+        is_late: whether a tensor has an integer that is no size until Python needs it.
     """
 
     def __init__(
-        self, register: Callable[[torch.Tensor], int], bounds: Callable[[torch.Tensor], tuple[float, ...]]
+        self,
+        register: Callable[[torch.Tensor], int],
+        bounds: Callable[[torch.Tensor], tuple[float, ...]],
+        is_late: Callable[[torch.Tensor], bool],
     ) -> None:
         self._register = register
         self.bounds = bounds
+        self._is_late = is_late
         self._numbers: dict[float, Number] = {}  # by what stands for them
 
     def replacements(self) -> list[Replacement]:
         """Of the methods of tensors that give Python's numbers."""
 
         def item(tensor: torch.Tensor) -> Any:
+            if self._is_late(tensor):
+                return DataInteger(self, tensor.detach().reshape(()).to(torch.int64, copy=True))
             try:
                 return _OWN_ITEM(tensor)
             except AsksForData:
@@ -180,8 +196,56 @@ class DataFloat:
         return given[0]._floats.call(func, args, kwargs or {})
 
 
+class DataInteger:
+    """Stands for an integer until Python needs it. Its sums, differences and products are such ones.
+
+    Args:
+        floats: those of the run.
+        tensor: has it, as an int64, on the device of the tensor that it was taken from.
+    """
+
+    def __init__(self, floats: DataFloats, tensor: torch.Tensor) -> None:
+        self._floats = floats
+        self.tensor = tensor
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return int
+
+    @functools.cached_property
+    def known(self) -> int:
+        """The integer, which is a size now."""
+        return int(_OWN_ITEM(self.tensor))
+
+    def item(self) -> DataInteger:
+        return self
+
+    @property
+    def as_float(self) -> DataFloat:
+        return DataFloat(self._floats, self.tensor.to(torch.float64))
+
+    def _computed(self, operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+        if operation is not operator.truediv and not any(_is_float(value) for value in (left, right)):
+            a, b = (value.tensor if type(value) is DataInteger else value for value in (left, right))
+            are_integers = all(isinstance(value, int) for value in (left, right))
+            return DataInteger(self._floats, operation(a, b)) if are_integers else NotImplemented
+        a, b = (value.as_float if type(value) is DataInteger else value for value in (left, right))
+        return operation(a, b) if isinstance(a, (int, float)) and isinstance(b, (int, float)) else NotImplemented
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = tree_map_only(DataInteger, lambda integer: integer.known, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, float)
+
+
 def _operand(value: Any) -> Any:
     """What an operand is for PyTorch; NotImplemented if it is no number."""
+    if type(value) is DataInteger:
+        value = value.as_float
     if type(value) is DataFloat:
         return value.tensor
     return float(value) if isinstance(value, (int, float)) else NotImplemented
@@ -196,17 +260,30 @@ def _comparing(operation: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 
 def _computing(operation: Callable[[Any, Any], Any], is_reflected: bool) -> Callable[..., Any]:
-    def method(self: DataFloat, other: Any) -> Any:
+    def method(self: Any, other: Any) -> Any:
         return self._computed(operation, *((other, self) if is_reflected else (self, other)))
+
+    return method
+
+
+def _as_known(name: str) -> Callable[..., Any]:
+    own = getattr(int, name)
+
+    def method(self: DataInteger, *others: Any) -> Any:
+        return own(self.known, *(other.known if type(other) is DataInteger else other for other in others))
 
     return method
 
 
 for _name in ("eq", "ge", "gt", "le", "lt", "ne"):
     setattr(DataFloat, f"__{_name}__", _comparing(getattr(operator, _name)))
-for _name in ("add", "mul", "sub", "truediv"):
-    setattr(DataFloat, f"__{_name}__", _computing(getattr(operator, _name), is_reflected=False))
-    setattr(DataFloat, f"__r{_name}__", _computing(getattr(operator, _name), is_reflected=True))
+for _name in dir(int):
+    if _name not in vars(DataInteger) and _name not in _OF_OBJECTS and callable(getattr(int, _name)):
+        setattr(DataInteger, _name, _as_known(_name))
+for _kind in (DataFloat, DataInteger):
+    for _name in ("add", "mul", "sub", "truediv"):
+        setattr(_kind, f"__{_name}__", _computing(getattr(operator, _name), is_reflected=False))
+        setattr(_kind, f"__r{_name}__", _computing(getattr(operator, _name), is_reflected=True))
 
 
 @contextlib.contextmanager
@@ -215,7 +292,7 @@ def refusing_others() -> Iterator[None]:
     try:
         yield
     except TypeError as error:
-        if DataFloat.__name__ not in str(error):
+        if not any(kind.__name__ in str(error) for kind in (DataFloat, DataInteger)):
             raise
         refusal = AsksForData(_REFUSED.format("given to something that takes a known number"))
         raise refusal.with_traceback(error.__traceback__) from None

@@ -84,6 +84,7 @@ class Sizes:
         guessed: the numbers of those among the known that are taken to be what fits (fits.py).
         of_changed: whether answers of buffers that the run changes are sizes, too.
         least: whether torch.bincount is taken to give no more numbers than it has to (`minlength`).
+        are_late: whether an integer that Python asks for is a size only when Python needs it (data_floats.py).
         end: the run ends once it has met a size with this number, or a later one; None if it runs to its own end.
         tapes: takes those of the runs with them (tape.py), if somebody asks for them.
     """
@@ -95,6 +96,7 @@ class Sizes:
     guessed: frozenset[int] = frozenset()
     of_changed: bool = False
     least: bool = False
+    are_late: bool = False
     end: int | None = None
     tapes: list[Any] | None = None
 
@@ -147,7 +149,7 @@ class DataSizes:
         told: the integers among them, by their numbers.
         sized: for each register of which data decides sizes, their numbers.
         refused: why no further one is taken, but of a mask; empty if it is.
-        takes_least, end: see Sizes.
+        takes_least, are_late, end: see Sizes.
     """
 
     def __init__(self, sizes: Sizes, tensors: Sequence[torch.Tensor]) -> None:
@@ -157,6 +159,7 @@ class DataSizes:
         self.refused = ""
         self._of_masks: dict[int, int] = {}  # the numbers of sizes, by the masks' registers
         self.takes_least = sizes.least
+        self.are_late = sizes.are_late
         self.end = sizes.end
         self._sizes = sizes
         self._tensors = tensors

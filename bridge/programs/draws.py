@@ -95,8 +95,8 @@ class Draws:
         first, second = _given(draw.call), _given(call)
         if call.op is not draw.call.op or not self._are_alike(draw.call, call):
             raise Refusal(
-                f"{call.name} draws from a generator's state at which {draw.call.name} has drawn before, and is not the "
-                "same draw: PyNative mode takes it"
+                f"{call.name} draws from a generator's state at which {draw.call.name} has drawn before, and is "
+                "another draw: PyNative mode takes it"
             )
         if call.op is _DROPOUT:  # of another input, perhaps
             result, mask = second

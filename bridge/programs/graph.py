@@ -79,7 +79,7 @@ class _Wanted:
         guessed: those of the sizes that have to fit (fits.py).
         both_ways: the lines of which the answers to questions are known to be such sizes; None if none is.
         asked: one of these lines, which a capture without them has found.
-        of_changed, least: see Sizes.
+        of_changed, least, are_late: see Sizes.
         is_uniform: whether the programs have one form for all sizes (uniform.py); see has_one_form.
         is_count: whether the program gives further such sizes.
         counted: what is known of these; None if it is to find them.
@@ -99,6 +99,7 @@ class _Wanted:
     asked: Line | None = None
     of_changed: bool = False
     least: bool = False
+    are_late: bool = False
     is_uniform: bool = False
     is_count: bool = False
     counted: plan.Counted | None = None
@@ -122,7 +123,7 @@ class _Wanted:
         specs = self.specs[self.first_size :]
         known = {number: spec.shape[0] for number, spec in zip(self.numbers, specs, strict=True)}
         lines = None if self.both_ways is None else {*self.both_ways, *filter(None, [self.asked])}
-        return Sizes(known, both_ways=lines, of_changed=self.of_changed, least=self.least)
+        return Sizes(known, None, lines, of_changed=self.of_changed, least=self.least, are_late=self.are_late)
 
     @property
     def answers(self) -> list[int]:
@@ -274,7 +275,19 @@ class GraphProgram:
             raise _with_reason(asked, error) from None
 
     def _found_with_sizes(self, wanted: _Wanted, tensors: list[Any], device: Device) -> tuple[plan.Plan, list[Any]]:
-        """The plan for inputs like these tensors and the carriers of sizes that data decides, and all of these."""
+        """The plan for inputs like these tensors and the carriers of sizes that data decides, and all of these.
+
+        A count that the function only returns counts as a size first, and what it gives then follows from a size.
+        """
+        try:
+            return self._found_by_counts(wanted, tensors, device)
+        except Unlike as error:
+            try:
+                return self._found_by_counts(replace(wanted, are_late=True), tensors, device)
+            except Exception:
+                raise error from None
+
+    def _found_by_counts(self, wanted: _Wanted, tensors: list[Any], device: Device) -> tuple[plan.Plan, list[Any]]:
         while True:
             specs, numbers = wanted.specs, wanted.numbers
             wanted = replace(wanted, unknown=tuple(i for i, spec in enumerate(specs) if -1 in spec.shape))
@@ -374,6 +387,7 @@ class GraphProgram:
             wanted.asks_otherwise,
             first,
             self._named(wanted.specs),
+            wanted.where,
         )
 
     def _named(self, specs: Sequence[Spec]) -> frozenset[int]:
@@ -390,7 +404,15 @@ class GraphProgram:
         return store.plan(self._key(wanted), lambda: self._captured_alike(wanted))
 
     def _key(self, wanted: _Wanted) -> store.Key | None:
-        sizes = wanted.unknown, wanted.numbers, wanted.guessed, wanted.both_ways, wanted.is_uniform, wanted.is_count
+        sizes = (
+            wanted.are_late,
+            wanted.unknown,
+            wanted.numbers,
+            wanted.guessed,
+            wanted.both_ways,
+            wanted.is_uniform,
+            wanted.is_count,
+        )
         counted = wanted.counted and wanted.counted.numbers
         with self.autocast():
             return store.key(

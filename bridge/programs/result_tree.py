@@ -11,7 +11,7 @@ from mindspore.ops.functional import make_dict, make_list
 
 from bridge.primitive.graph_calls import Call
 from bridge.programs.calls import Refusal
-from bridge.programs.data_floats import DataFloat
+from bridge.programs.data_floats import DataFloat, DataInteger
 
 
 def flatten(value: Any, tensors: list[torch.Tensor], left_out: list[str]) -> Any:
@@ -20,7 +20,7 @@ def flatten(value: Any, tensors: list[torch.Tensor], left_out: list[str]) -> Any
     A dataclass becomes a dictionary, because a graph can return no other objects. A dictionary is without what a graph
     cannot return, of which `left_out` tells: a model of transformers returns the cache of its keys and values, too.
     """
-    if type(value) is DataFloat:
+    if type(value) in (DataFloat, DataInteger):
         value = value.tensor
     if isinstance(value, torch.Tensor):
         tensors.append(value)

@@ -26,6 +26,7 @@ from bridge.op import devices, dtypes
 from bridge.op.encoding import Text
 from bridge.op.table import SHARED
 from bridge.primitive import graph_shapes
+from bridge.primitive.graph_calls import add_lines
 from bridge.programs.alike import Alike, is_told
 from bridge.programs.calls import Refusal, in_lines
 from bridge.programs.capture import Spec
@@ -85,6 +86,7 @@ def for_all_sizes(
     asks_otherwise: bool,
     first: Sequence[Shape] | None,
     named: Collection[int],
+    where: str,
 ) -> Plan:
     """A plan whose programs are families.
 
@@ -99,6 +101,7 @@ def for_all_sizes(
         asks_otherwise: whether other answers may lead to sizes that nothing has counted.
         first: shapes of the inputs that have unknown sizes, to be tried first.
         named: see Alike.
+        where: the line of the first size that data decides, for errors.
 
     Raises:
         OtherForm: the plans need the form of uniform.py.
@@ -106,7 +109,7 @@ def for_all_sizes(
         Unlike: which tensors there are, or their ranks, follows from an unknown size.
         Exception: what the function raises at all sizes that were tried.
     """
-    family = _Family(list(specs), plan_for, known, answers, is_uniform, counts, first, named)
+    family = _Family(list(specs), plan_for, known, answers, is_uniform, counts, first, named, where)
     _families.append(family)
     if asks_otherwise and len(answers) <= _MOST_FLIPPED:
         family.try_other_answers()
@@ -130,12 +133,14 @@ class _Family:
         counts: bool,
         first: Sequence[Shape] | None,
         named: Collection[int],
+        where: str,
     ) -> None:
         self._specs = specs
         self._plan_for = plan_for
         self._answers = answers
         self._is_uniform = is_uniform
         self._counts = counts
+        self._where = where
         self._unknown = [i for i, spec in enumerate(specs) if -1 in spec.shape]
         self._carriers = [
             i
@@ -318,7 +323,11 @@ class _Family:
             plan = self._at_run([by_position[i] for i in self._unknown])
         except UnknownSize as error:
             raise Refusal(f"{_NOT_COUNTED}{in_lines(error)}") from None
-        _check(self.plan, plan)
+        try:
+            _check(self.plan, plan)
+        except Unlike as error:
+            add_lines(error, self._where)
+            raise
         return _of_kind(plan, kind)
 
 
@@ -378,11 +387,23 @@ def _check(own: Plan, plan: Plan) -> None:
         and {*plan.written} <= {*own.written}
         and all(map(_fits, [own.forward, *own.backward], [plan.forward, *plan.backward]))
     )
+    if _without_numbers(own.tree) == _without_numbers(plan.tree) and json.dumps(own.tree) != json.dumps(plan.tree):
+        raise Unlike(
+            "a number that is returned follows from a size or an answer that is unknown or that data decides, and a "
+            "graph is compiled for all of them: return a tensor, or what its `item()` gives"
+        )
     if not fits:
         raise (OtherForm if gives_same else Unlike)(
             "which tensors pass through the program, or their ranks, follows from a size that is unknown or that data "
             "decides, and a graph is compiled for all sizes: PyNative mode takes it, and a graph takes known sizes"
         )
+
+
+def _without_numbers(form: Any) -> Any:
+    """The form of what a function gives (result_tree.py), whatever numbers are in it."""
+    if isinstance(form, list):
+        return "number" if form[:1] == ["value"] and not isinstance(form[1], str) else [*map(_without_numbers, form)]
+    return form
 
 
 def _is_of(shape: Shape, unknown: Shape) -> bool:

@@ -120,7 +120,7 @@ class Tape(TorchDispatchMode):
         self.momentum = RunTimeMomentum(self.register)
         self.packed = Packed()
         self.selected = Selected(lambda index: self.data_of(index) is not None, self.calls, self.tensors)
-        self.floats = DataFloats(self.register, self._bounds)
+        self.floats = DataFloats(self.register, self._bounds, self._is_late)
         self.asked = 0
         """How often the function has called PyTorch."""
         if sizes.tapes is not None:
@@ -502,6 +502,15 @@ class Tape(TorchDispatchMode):
     def _is_size(self, tensor: torch.Tensor) -> bool:
         """Whether a number that Python asks for may be a size. On the way to an error it is not."""
         return is_integer(tensor.dtype) and self.guards.is_settled()
+
+    def _is_late(self, tensor: torch.Tensor) -> bool:
+        """Whether a number that Python asks for is no size until Python needs it."""
+        return (
+            self.data_sizes.are_late
+            and tensor.numel() == 1
+            and self._is_size(tensor)
+            and self.data_of(tensor) is None
+        )  # fmt: skip
 
     def _data_size(self, register: int) -> int:
         """The integer in a tensor, which data decides."""
