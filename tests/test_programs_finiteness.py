@@ -14,7 +14,7 @@ from torch import nn
 
 import bridge
 from bridge.op import devices
-from shared import data
+from shared import data, on_device, torch_device
 
 pytestmark = [pytest.mark.usefixtures("own_programs", "graph_mode")]
 
@@ -153,3 +153,31 @@ def test_a_number_of_data_may_stand_in_a_string() -> None:
         expected = reference(x, torch.from_numpy(which).to(x.device))
         found = run(ms.Tensor(data(3, 4)), ms.Tensor(which))
         assert found.asnumpy().tobytes() == expected.detach().cpu().numpy().tobytes()
+
+
+class Observes(nn.Module):
+    """As the observers of torch.ao.quantization: the least and the greatest number so far, none at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("least", torch.tensor(float("inf")))
+        self.register_buffer("most", torch.tensor(float("-inf")))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        least, most = torch.aminmax(x.detach())
+        if not (self.least == float("inf") and self.most == float("-inf")):
+            least, most = self.least + 0.1 * (least - self.least), self.most + 0.1 * (most - self.most)
+        self.least.copy_(least)
+        self.most.copy_(most)
+        return (x - self.least) / (self.most - self.least)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_buffer_that_is_not_finite_at_first(is_first: bool) -> None:
+    net: Any = bridge.cell(Observes())
+    reference = Observes().to(torch_device())
+    for seed in range(4):
+        ms.set_context(mode=ms.PYNATIVE_MODE if seed == 0 and not is_first else ms.GRAPH_MODE)
+        found, expected = net(ms.Tensor(data(3, 4, seed=seed))), reference(on_device(data(3, 4, seed=seed)))
+        np.testing.assert_array_equal(found.asnumpy(), expected.cpu().numpy())
+        assert net.parameters_dict()["least"].asnumpy() == reference.least.item()

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import bridge
-from bridge.programs import graph
+from bridge.programs import graph, plan
 from shared import data, torch_device
 
 pytestmark = [pytest.mark.usefixtures("own_programs", "graph_mode")]
@@ -227,6 +227,37 @@ def test_a_number_of_results_that_follows_from_a_size_is_refused() -> None:
     cell.set_inputs(ms.Tensor(shape=[None], dtype=ms.float32))
     with pytest.raises(RuntimeError, match="follows from a size that is unknown"):
         cell(ms.Tensor(np.ones(8, np.float32)))
+
+
+class Shifted(nn.Module):
+    """As a language model that leaves out the last position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x[:, :-1]).square().mean()
+
+
+def test_products_of_what_is_one_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Further lengths need no capture."""
+    made, make = [0], plan.make
+
+    def counted(*args: Any) -> Any:
+        made[0] += 1
+        return make(*args)
+
+    monkeypatch.setattr(plan, "make", counted)
+    net: Any = bridge.cell(Shifted())
+    net.set_inputs(ms.Tensor(shape=[None, None, 4], dtype=ms.float32))
+    captures = []
+    for step in range(24):
+        array = data(3, 50 + 7 * step % 60, 4)
+        expected = net.module(torch.from_numpy(array).to(torch_device()))
+        np.testing.assert_array_equal(net(ms.Tensor(array)).asnumpy(), expected.detach().cpu().numpy())
+        captures.append(made[0])
+    assert captures[-1] - captures[12] < 6
 
 
 class SavesOthers(nn.Module):

@@ -21,7 +21,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -282,9 +282,18 @@ class _Rule:
     other: int | None
 
 
+class _Product(NamedTuple):
+    """That an integer is the product of two factors, some times."""
+
+    one: int
+    other: int
+    times: int
+
+
 class _Rules:
     """What each of some integers may be: a size, or the product of two, some times and with a number more; else a sum
-    of all sizes, each some times; else another one of these integers with such a size more.
+    of all sizes, each some times; else another one of these integers with such a size more; else the product of two of
+    the sizes and these integers some times, as `batch * (length - 1)`.
 
     Args:
         sizes: those of some captures.
@@ -304,6 +313,10 @@ class _Rules:
         while before != len(left):
             before, known = len(left), [*self._sums, *self._rules]
             left = [i for i in left if not [j for j in known if self._add(i, singles, j)]]
+        self._known = [*self._sums, *self._rules]
+        factors = np.concatenate([self._features[:, :singles], columns[:, self._known]], axis=1)
+        products = [(i, _products(factors, columns[:, i])) for i in left]
+        self._products = {i: found for i, found in products if found}
 
     def told(self, sizes: Sizes) -> list[int | None]:
         """The integers at other sizes, where all that they may be is one."""
@@ -319,6 +332,11 @@ class _Rules:
                     for base, rule in zip(bases, rules, strict=True)
                 }
                 found[i] = values.pop() if len(values) == 1 else None
+        factors = [*sizes, *(found[i] for i in self._known)]
+        for i, products in self._products.items():
+            pairs = [(factors[product.one], factors[product.other], product.times) for product in products]
+            given = {None if one is None or other is None else one * other * times for one, other, times in pairs}
+            found[i] = given.pop() if len(given) == 1 else None
         return found
 
     def _add(self, i: int, features: int, other: int | None) -> bool:
@@ -351,6 +369,17 @@ def _sums(sizes: _Matrix, columns: _Matrix, positions: list[int]) -> dict[int, _
     times = np.rint(np.linalg.lstsq(design, wanted, rcond=None)[0]).astype(np.int64)
     fits = (design @ times == wanted).all(0)
     return {i: times[:, at] for at, i in enumerate(positions) if fits[at]}
+
+
+def _products(factors: _Matrix, column: _Matrix) -> list[_Product]:
+    """Those that an integer may be, out of the factors in each capture."""
+    one, other = np.triu_indices(factors.shape[1])
+    products = factors[:, one] * factors[:, other]
+    is_any = products != 0
+    where, positions = is_any.argmax(0), np.arange(len(one))
+    times = column[where] // np.where(is_any.any(0), products[where, positions], 1)
+    fits = (products * times == column[:, None]).all(0)
+    return [_Product(int(one[at]), int(other[at]), int(times[at])) for at in np.flatnonzero(fits)]
 
 
 def _features(sizes: _Matrix) -> _Matrix:

@@ -76,14 +76,30 @@ class Held:
                 )
                 raise Changes(message).with_traceback(self._where[number])
 
-    def _data(self, register: int) -> torch.Tensor | None:
-        """What a register holds, computed from the buffers; None as for `answer`."""
+    def has_answer(self, register: int) -> bool:
+        """Whether `answer` gives one. Nothing is taken."""
+        return self._behind(register) is not None
+
+    def _behind(self, register: int) -> tuple[set[int], list[Call]] | None:
+        """The buffers, frozen parameters and constants that a register follows from, and the calls that make it, last
+        ones first; None as for `answer`."""
         needed, calls = self._values.behind(register)
         sources = needed.difference(*(call.results for call in calls))
-        frozen = {number: tensor for number, tensor in self._state.items() if not tensor.requires_grad}
-        data = {**self._constants, **frozen}
-        if not sources <= data.keys() or self._is_written(needed) or any(map(draws, calls)):
+        known = self._constants.keys() | self._frozen().keys()
+        is_known = sources <= known and not self._is_written(needed) and not any(map(draws, calls))
+        return (sources, calls) if is_known else None
+
+    def _frozen(self) -> dict[int, torch.Tensor]:
+        return {number: tensor for number, tensor in self._state.items() if not tensor.requires_grad}
+
+    def _data(self, register: int) -> torch.Tensor | None:
+        """What a register holds, computed from the buffers; None as for `answer`."""
+        behind = self._behind(register)
+        if behind is None:
             return None
+        sources, calls = behind
+        frozen = self._frozen()
+        data = {**self._constants, **frozen}
         wait()
         with no_modes(), torch.no_grad():
             known = {number: data[number].detach() for number in sources}

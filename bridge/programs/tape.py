@@ -497,7 +497,11 @@ class Tape(TorchDispatchMode):
         return self.tensors[number]
 
     def _of_finite(self, func: Any, register: int) -> bool | None:
-        return None if func is EQUAL else answer_of_finite(register, self.calls, self.tensors)
+        """The answer where numbers are finite. A buffer that the call changes may not be finite at first, as the least
+        number that an observer has seen."""
+        if func is EQUAL or self.held.has_answer(register):
+            return None
+        return answer_of_finite(register, self.calls, self.tensors)
 
     def _is_size(self, tensor: torch.Tensor) -> bool:
         """Whether a number that Python asks for may be a size. On the way to an error it is not."""
