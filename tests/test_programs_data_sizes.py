@@ -776,6 +776,29 @@ def test_many_captures_are_told() -> None:
             assert len(call(ms.Tensor(rows - number))) == 63 - number
 
 
+class Averages(nn.Module):
+    """Of the rows of each group."""
+
+    def forward(self, x: torch.Tensor, group: torch.Tensor) -> torch.Tensor:
+        groups = int(group.max()) + 1
+        sums = torch.zeros(groups, x.shape[1], device=x.device).index_add(0, group, x.sin())
+        return sums / torch.bincount(group, minlength=groups)[:, None]
+
+
+@pytest.mark.usefixtures("own_programs")
+def test_a_number_of_groups_twice() -> None:
+    net = bridge.cell(Averages())
+
+    @ms.jit
+    def call(x, group):
+        return net(x, group)
+
+    for groups in ([0, 0, 1, 1, 2], [0, 1, 1, 0, 0], [3, 2, 1, 0, 2]):
+        x, group = data(5, 3), np.array(groups)
+        expected = net.module(on_device(x), on_device(group))
+        np.testing.assert_array_equal(call(ms.Tensor(x), ms.Tensor(group)).asnumpy(), expected.cpu().numpy())
+
+
 class HasOtherRanks(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x if x.sum() > 0 else x.sum()

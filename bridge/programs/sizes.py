@@ -159,9 +159,8 @@ class _Family:
             pairs = itertools.chain(([first, shapes] for pair in self._guesses(known) for shapes in pair[::-1]), pairs)
         try:
             for shapes in _different(pairs):
-                unlike = next((error for error in errors if isinstance(error, Unlike)), None)
-                if unlike is not None and self._is_of_one_size(shapes):
-                    raise unlike
+                if any(isinstance(error, Unlike) for error in errors) and self._is_of_one_size(shapes):
+                    continue
                 try:
                     with trying():
                         one, other = map(self._at, shapes)
@@ -171,7 +170,8 @@ class _Family:
                     if self._is_for_all(error):
                         raise
                     errors.append(error)
-            raise errors[min(1, len(errors) - 1)]  # of sizes that fit most functions
+            # Of sizes that fit most functions.
+            raise next((e for e in errors if isinstance(e, Unlike)), errors[min(1, len(errors) - 1)])
         finally:
             errors.clear()  # this frame, which they hold, would keep them
 
@@ -184,7 +184,7 @@ class _Family:
                 if position in self._answers and self._answers_of(other) not in tried:
                     tried.add(self._answers_of(other))
                     try:
-                        self._made(other, is_quick=True)
+                        self._made(other, is_quick=not self._counts)
                     except (UnknownSize, Nested):
                         raise
                     except Exception:
