@@ -158,6 +158,9 @@ def test_a_number_of_data_may_stand_in_a_string() -> None:
 class Observes(nn.Module):
     """As the observers of torch.ao.quantization: the least and the greatest number so far, none at first."""
 
+    least: torch.Tensor
+    most: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("least", torch.tensor(float("inf")))
@@ -175,7 +178,7 @@ class Observes(nn.Module):
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_buffer_that_is_not_finite_at_first(is_first: bool) -> None:
     net: Any = bridge.cell(Observes())
-    reference = Observes().to(torch_device())
+    reference: Any = Observes().to(torch_device())
     for seed in range(4):
         ms.set_context(mode=ms.PYNATIVE_MODE if seed == 0 and not is_first else ms.GRAPH_MODE)
         found, expected = net(ms.Tensor(data(3, 4, seed=seed))), reference(on_device(data(3, 4, seed=seed)))
