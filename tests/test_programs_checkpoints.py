@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import itertools
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -165,6 +166,33 @@ def compare_steps(forward: Any) -> None:
             np.testing.assert_array_equal(own[name].asnumpy(), gradient, err_msg=name)
         for name, buffer in reference.named_buffers():
             np.testing.assert_array_equal(cell.parameters_dict()[name].asnumpy(), buffer.cpu().numpy(), err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        (lambda x: torch.rand(x.shape, generator=torch.default_generator), "is given a generator"),
+        (lambda x: torch.rand(x.shape) * torch.default_generator.initial_seed(), r"default_generator\.initial_seed"),
+    ],
+)
+def test_what_else_asks_for_the_default_generator_is_refused(draw: Any, words: str, graph_mode: None) -> None:
+    cell: Any = bridge.cell(Parts(lambda m, x: m.first(x) * draw(x)))
+    with pytest.raises(RuntimeError, match=words):
+        cell(ms.Tensor(data(4, 6)))
+
+
+def test_other_threads_have_the_default_generator(graph_mode: None) -> None:
+    sizes = []
+
+    def asks(m: Any, x: torch.Tensor) -> torch.Tensor:
+        thread = threading.Thread(target=lambda: sizes.append(torch.default_generator.get_state().numel()))
+        thread.start()
+        thread.join()
+        return m.first(x)  # type: ignore[no-any-return]
+
+    own = torch.default_generator.get_state().numel()
+    bridge.cell(Parts(asks))(ms.Tensor(data(4, 6)))
+    assert {*sizes} == {own}
 
 
 def test_a_draw_of_other_data(graph_mode: None) -> None:

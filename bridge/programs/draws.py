@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_map_only
 
 from bridge.programs import python_draws
 from bridge.programs.calls import DEFAULT, Call, Refusal, Register, no_modes
@@ -174,20 +176,31 @@ class Draws:
         return set_rng_state
 
 
-@dataclass
 class _Generator:
-    """Stands for `torch.default_generator`. Functions of PyTorch's do not take it: a graph draws from no generator that
-    it is given."""
+    """Stands for `torch.default_generator`, in this thread. It is no torch.Generator, whose memory PyTorch would read.
 
-    get_state: Callable[..., torch.Tensor]
-    set_state: Callable[..., None]
+    Args:
+        get_state, set_state: what stands for its methods.
+    """
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return torch.Generator
+    def __init__(self, get_state: Callable[..., torch.Tensor], set_state: Callable[..., None]) -> None:
+        self._stand_ins = {"get_state": get_state, "set_state": set_state}
+        self._thread = threading.get_ident()
 
     def __getattr__(self, name: str) -> Any:
-        raise Refusal(f"torch.default_generator.{name} is asked for, which a graph does not take: PyNative mode does")
+        if threading.get_ident() != self._thread:
+            return getattr(torch.random.default_generator, name)
+        if name not in self._stand_ins:
+            raise Refusal(
+                f"torch.default_generator.{name} is asked for, which a graph does not take: PyNative mode does"
+            )
+        return self._stand_ins[name]
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        own = torch.random.default_generator
+        args, kwargs = tree_map_only(_Generator, lambda _: own, (args, kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def unused_states(calls: Sequence[Call]) -> set[int]:
