@@ -5,7 +5,6 @@ The backward calls are those that `torch.autograd.grad` makes, so a program's gr
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import pathlib
 import traceback
@@ -22,7 +21,7 @@ from bridge.programs.added_gradients import gradients_of
 from bridge.programs.allclose import ALLCLOSE
 from bridge.programs.calls import Call, Refusal, in_line
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
-from bridge.programs.data_sizes import NOT_TOLD, Ended, Sizes
+from bridge.programs.data_sizes import NOT_TOLD, Sizes
 from bridge.programs.draws import unused_states
 from bridge.programs.formatted import FORMAT
 from bridge.programs.guards import Guards
@@ -165,7 +164,7 @@ def _captured(
         ):
             results: list[torch.Tensor] = []
             # What a backward adds is in the gradients.
-            with replaced([backward(state)]), contextlib.suppress(Ended):
+            with replaced([backward(state)]), tape.data_sizes.ending():
                 results = list(function(*arguments))
             if tape.data_sizes.end is None:
                 tape.draws.refuse_set_back()

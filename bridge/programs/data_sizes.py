@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from traceback import FrameSummary
 from typing import Any, Literal
@@ -161,6 +161,7 @@ class DataSizes:
         self.takes_least = sizes.least
         self.are_late = sizes.are_late
         self.end = sizes.end
+        self._has_ended = False
         self._sizes = sizes
         self._tensors = tensors
         self._new: dict[int, tuple[int, int]] = {}
@@ -169,7 +170,17 @@ class DataSizes:
     def end_if_met(self) -> None:
         """Raise Ended if the run has met all that it was for. What has the last of them has to be made by now."""
         if self.end is not None and self._last >= self.end:
+            self._has_ended = True
             raise Ended
+
+    @contextlib.contextmanager
+    def ending(self) -> Iterator[None]:
+        """Inside, the run may end so. Whatever error the function's own code makes of that is none."""
+        try:
+            yield
+        except (Ended, Exception):
+            if not self._has_ended:
+                raise
 
     def results(self, func: Any, args: Any, kwargs: Any, fake_mode: FakeTensorMode, mask: int | None) -> Any:
         """What a call gives whose shapes data decides, with sizes in place of the unknown; None if data does not, after
