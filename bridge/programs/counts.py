@@ -15,7 +15,7 @@ import torch
 from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import DEFAULT, AsksForData, Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
-from bridge.programs.data_sizes import ALL_ANSWERS, EACH, STAND_INS_OF_SIZES, Place, Sizes, is_answer
+from bridge.programs.data_sizes import ALL_ANSWERS, STAND_INS_OF_SIZES, Place, Sizes, is_answer
 from bridge.programs.drawn_before import given_back, with_draws
 from bridge.programs.fits import MOST, OTHERS, fitting
 from bridge.programs.listing import Listing, new_register
@@ -210,11 +210,6 @@ def _first_after(run: Captured, known: Collection[int]) -> int | None:
     return min((number for number in run.tape.data_sizes.places if number > last), default=None) if last else None
 
 
-def _after_another(number: int | None) -> int | None:
-    """The number that this size has where there is one answer more before it."""
-    return None if number is None else number + EACH
-
-
 def _until(run: Captured, end: int | None) -> dict[int, Place]:
     """What has the sizes of a run that ends there."""
     return {number: place for number, place in run.tape.data_sizes.places.items() if end is None or number <= end}
@@ -223,12 +218,11 @@ def _until(run: Captured, end: int | None) -> dict[int, Place]:
 def _answers(
     captured_for: CapturedFor, size: int, known: Collection[int], wanted: Sequence[int] | None, is_quick: bool
 ) -> tuple[frozenset[int], list[Captured]]:
-    """The answers to take, so that this program gives as many sizes as possible: the numbers of those that are False.
+    """The answers to take, so that as many sizes as possible are met: the numbers of those that are False.
     And for each that it can give a run where it is the other one; see count for `is_quick`."""
 
     def met(run: Captured) -> int:
-        found = run.tape.data_sizes.places if wanted else _independent(run, known)
-        return sum(not wanted or number in wanted for number in found)
+        return sum(not wanted or number in wanted for number in run.tape.data_sizes.places)
 
     false: frozenset[int] = frozenset()
     try:
@@ -242,9 +236,8 @@ def _answers(
         flipped: list[Captured] = []
         if is_quick and wanted and met(run) == len(wanted):
             return false, flipped
-        end = _last(wanted) if wanted else _after_another(_first_after(run, known))
         for number in reversed([*filter(is_answer, _independent(run, known))]):  # the last one of a loop leads on
-            flipped.append(captured_for(size, false ^ {number}, end))
+            flipped.append(captured_for(size, false ^ {number}, _last(wanted)))
             if met(flipped[-1]) > met(run):
                 false ^= {number}
                 break

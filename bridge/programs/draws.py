@@ -41,14 +41,6 @@ class _Draw:
     copies: dict[int, int]
 
 
-@dataclass
-class _State:
-    """A state that the function has asked for: whether in backward, and the register that has it, if one has."""
-
-    is_backward: bool
-    register: int | None = None
-
-
 class Draws:
     """The draws of one capture.
 
@@ -69,7 +61,10 @@ class Draws:
         self._new_state = new_state
         self._calls = calls
         self._tensors = tensors
-        self._states: list[_State] = []
+        self._states: list[int | None] = []
+        """For each state that was asked for the register that has it, if one has."""
+        self._is_set = False
+        """Whether the program sets a state: then what was drawn is not in the order of states."""
         self._number = next(_captures)
         self._made: dict[str, list[_Draw]] = {"cpu": [], "cuda": [], python_draws.DEVICE: []}
         self._position = dict.fromkeys(self._made, 0)
@@ -82,6 +77,11 @@ class Draws:
         made, position = self._made[device], self._position[device]
         self._position[device] += 1
         if position < len(made):
+            if self._is_set:
+                raise Refusal(
+                    f"{call.name} draws again, as in a checkpoint, where the state of a generator is set back too: "
+                    "PyNative mode takes it"
+                )
             return list(self._again(made[position], call))
         made.append(_Draw(call, {}))
         if not self._is_asked:
@@ -132,8 +132,8 @@ class Draws:
         """Refuse a function that ends with a generator's state before its draws, where a program does not set it."""
         if any(position < len(self._made[device]) for device, position in self._position.items()):
             raise Refusal(
-                "the state of a GPU's generator is set back, as torch.random.fork_rng does, which a graph does not do: "
-                "PyNative mode does"
+                "the state of a generator is set back on a GPU or in backward, as torch.random.fork_rng does, which a "
+                "graph does not do: PyNative mode does"
             )
 
     def replacements(self) -> list[Replacement]:
@@ -148,9 +148,9 @@ class Draws:
     def _get(self, device: str) -> Callable[..., torch.Tensor]:
         def get_rng_state(*_: Any) -> torch.Tensor:
             self._is_asked = True
-            self._states.append(_State(_is_backward()))
+            self._states.append(None)
             if device == "cpu" and not _is_backward():
-                self._states[-1].register = state = self._new_state()
+                self._states[-1] = state = self._new_state()
                 self._calls.append(Call(torch.ops.bridge.generator_state.default, [device], [state]))
             with no_modes():
                 return torch.tensor([_MARK, self._number, self._position[device], len(self._states) - 1])
@@ -165,13 +165,12 @@ class Draws:
                 raise Refusal("the state of a generator is set, which a graph does not repeat")
             self._is_checkpoint = caller().f_globals.get("__name__") == "torch.utils.checkpoint"
             state = self._states[which]
-            if state.register is not None and not _is_backward():
-                if position < len(self._made[device]):
-                    put = torch.ops.bridge.set_generator_state.default
-                    self._calls.append(Call(put, [Register(state.register), device], []))
-            elif not state.is_backward or position >= self._position[device]:
+            if state is not None and not _is_backward():
+                put = torch.ops.bridge.set_generator_state.default
+                self._calls.append(Call(put, [Register(state), device], []))
+                self._is_set = True
+            else:
                 self._position[device] = position
-            # Else a part that runs again sets back what it has set back the first time: the draws go on as they did.
 
         return set_rng_state
 
