@@ -15,8 +15,9 @@ import torch
 
 from bridge.programs.calls import Call, Refusal, in_line
 from bridge.programs.in_cpp import library
+from bridge.programs.marked_copies import MarkedCopies
 from bridge.programs.memory import storage_of
-from bridge.programs.replaced import Replacement
+from bridge.programs.replaced import Replacement, caller
 
 _OPS: Any = torch.ops.bridge
 _GET, _SET = torch.Tensor.__getitem__, torch.Tensor.__setitem__
@@ -59,6 +60,7 @@ class Selected:
         self, is_known: Callable[[torch.Tensor], bool], calls: Sequence[Call], tensors: Sequence[torch.Tensor]
     ) -> None:
         self._is_known = is_known
+        self._copies = MarkedCopies(is_known)
         self._calls, self._tensors = calls, tensors
         self._parts: dict[int, _Part] = {}  # by the memory of the copies
         self._put_back: dict[int, int] = {}  # how many calls had been made then
@@ -70,13 +72,16 @@ class Selected:
         def get(tensor: torch.Tensor, index: Any) -> Any:
             found = self._places(tensor, index)
             if found is None:
-                return _GET(tensor, index)
+                copied = self._copies.take(tensor, index, caller())
+                return _GET(tensor, index) if copied is None else copied
             dims, indices, others = found
             part = _Selected.apply(tensor, dims, *indices)
             self._parts[storage_of(part)] = _Part(part, storage_of(tensor), index, len(self._calls))
             return _GET(part, others) if others else part
 
         def put(tensor: torch.Tensor, index: Any, value: Any) -> None:
+            if self._copies.put(tensor, value):
+                return None
             found = self._places(tensor, index)
             if found is None:
                 return _SET(tensor, index, value)
