@@ -126,7 +126,7 @@ class Counts(nn.Module):
             loss = loss + y[:hits].sum() + y[max(more - 2, 0) :].sum() + torch.ones(more).sum()
             loss = loss * (2.0 if hits > 1 else 3.0)
         numbers = {"hits": hits, "share": hits / len(x), "less": 2 * hits - more + 1, "rate": 1.5 * more - hits / 3}
-        return loss, {**numbers, "known": len(x)}
+        return loss, {**numbers, "signs": -abs(-hits), "known": len(x)}
 
 
 @pytest.mark.parametrize("needs", [False, True])
@@ -139,7 +139,7 @@ def test_integers_that_are_returned_are_tensors(differentiate: Any, needs: bool)
 
     def loss_of(x):
         loss, numbers = net(x)
-        return loss, numbers["hits"], numbers["share"], numbers["less"], numbers["rate"], numbers["known"]
+        return loss, *numbers.values()
 
     step = ms.jit(differentiate(loss_of, None, net.trainable_params(), has_aux=True))
     for array in ARRAYS:
@@ -160,7 +160,12 @@ class Gives(nn.Module):
         return x.exp(), self.number(x)
 
 
-NUMBERS = [lambda x: int((x > 0).sum()), lambda x: len(x[x > 0]), lambda x: bool((x > 0).all())]
+NUMBERS = [
+    lambda x: int((x > 0).sum()),
+    lambda x: len(x[x > 0]),
+    lambda x: bool((x > 0).all()),
+    lambda x: f"{(x > 0).sum().item()} of {x.numel()}",
+]
 
 
 @pytest.mark.parametrize("number", NUMBERS, ids=range(len(NUMBERS)))
@@ -171,7 +176,7 @@ def test_other_numbers_that_are_returned_are_refused(number: Any) -> None:
     def call(x):
         return net(x)
 
-    with pytest.raises(RuntimeError, match=r"a number that is returned follows from(?s:.*)in <lambda>"):
+    with pytest.raises(RuntimeError, match=r"a number or text that is returned follows from(?s:.*)in <lambda>"):
         call(ms.Tensor(ARRAYS[0]))
 
 

@@ -258,6 +258,37 @@ def test_branches_follow_sizes(function: Any) -> None:
     compare(Scaled(function), NOTHING)
 
 
+def matched(own: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
+    least, nearest = torch.cdist(own.detach(), boxes).min(1)
+    is_close = least < 2
+    return (own[is_close] - boxes[nearest[is_close]]).abs().sum()
+
+
+def of_images(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """As a detector matches boxes: an image without any is left out."""
+    total = y.sum()
+    for part, own in zip(x.split(2), y.split(2), strict=True):
+        boxes = part[part[:, 0] > 0]
+        if len(boxes) == 0:
+            continue
+        total = total + matched(own, boxes)
+    return total
+
+
+def of_images_in_one_line(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    boxes = [part[part[:, 0] > 0] for part in x.split(2)]
+    return y.sum() + sum(matched(own, some) for own, some in zip(y.split(2), boxes, strict=True) if len(some))
+
+
+@pytest.mark.parametrize("function", [of_images, of_images_in_one_line], ids=name_of)
+def test_what_a_loop_leaves_out_is_no_other_size(function: Any) -> None:
+    torch.manual_seed(0)
+    images = [ARRAYS[0].copy() for _ in range(6)]
+    for present, array in zip([(1, 1, 1), (1, 1, 0), (0, 0, 0), (0, 1, 1), (1, 0, 1), (0, 0, 1)], images, strict=True):
+        array[:, 0] = np.abs(array[:, 0]) * np.repeat(present, 2) - 0.01
+    compare(Scaled(function), images)
+
+
 def two_ways(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return y if x.sum() > 0 else x * 3
 

@@ -179,11 +179,14 @@ def _captured(
             forward = len(tape.calls)
             tape.data_sizes.refused = "its gradient asks for a shape that depends on data, which a graph does not know"
             cotangents, gradients, no_gradient = _differentiate(tape, results, leaves)
+            tape.draws.refuse_set_back()
     except Exception as error:
         add_lines(error, _location(error, tape))
         tape.kept.give_data(tape.namespaces.values())
         tape.kept.forget()
         raise
+    finally:
+        tape.path.forget()
     tape.kept.give_data(tape.namespaces.values())
     calls, unused = tape.calls, unused_states(tape.calls)
     memory = {storage_of(tensor): i for i, tensor in enumerate(tensors)}

@@ -15,11 +15,12 @@ import torch
 from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import DEFAULT, AsksForData, Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
-from bridge.programs.data_sizes import ALL_ANSWERS, STAND_INS_OF_SIZES, Place, Sizes, is_answer
+from bridge.programs.data_sizes import ALL_ANSWERS, STAND_INS_OF_SIZES, Place, Sizes
 from bridge.programs.drawn_before import given_back, with_draws
 from bridge.programs.fits import MOST, OTHERS, fitting
 from bridge.programs.listing import Listing, new_register
 from bridge.programs.memory import storage_of
+from bridge.programs.size_numbers import SizeNumber
 from bridge.programs.split import split
 from bridge.programs.tape import Tape
 from bridge.programs.text import text
@@ -66,7 +67,7 @@ class Count:
     """
 
     run: Captured
-    numbers: list[int]
+    numbers: list[SizeNumber]
     listing: Listing
     positions: list[int]
     asks_otherwise: bool = False
@@ -76,8 +77,8 @@ def count(
     captured_with: Callable[[Sizes], Captured],
     told: Sizes,
     needed: Collection[int],
-    guessed: Collection[int],
-    wanted: Sequence[int] | None,
+    guessed: Collection[SizeNumber],
+    wanted: Sequence[SizeNumber] | None,
     pairs: Iterable[tuple[int, int]],
     is_quick: bool,
 ) -> Count:
@@ -100,11 +101,11 @@ def count(
         Exception: what the function raises, whatever the other sizes are taken to be.
     """
 
-    def sizes(others: int, false: frozenset[int] = frozenset(), end: int | None = None) -> Sizes:
+    def sizes(others: int, false: frozenset[SizeNumber] = frozenset(), end: SizeNumber | None = None) -> Sizes:
         known = {**told.known, **dict.fromkeys(guessed, others), **guesses}
         return replace(told, known=known, others=others, false=false, guessed=frozenset(guesses), end=end)
 
-    guesses: dict[int, int] = {}
+    guesses: dict[SizeNumber, int] = {}
     if guessed:
         _, guesses = fitting(captured_with, sizes, guessed)
     errors: list[Exception] = []
@@ -139,7 +140,7 @@ def count(
         errors.clear()  # this frame, which they hold, would keep them
 
 
-CapturedFor = Callable[[int, frozenset[int], int | None], Captured]
+CapturedFor = Callable[[int, frozenset[SizeNumber], SizeNumber | None], Captured]
 """Captures the function. The arguments are what the other sizes are taken to be, the numbers of answers that are False,
 and the number of the size at which the run ends."""
 
@@ -147,9 +148,9 @@ and the number of the size at which the run ends."""
 def _count(
     captured_for: CapturedFor,
     pair: Sequence[int],
-    known: Collection[int],
+    known: Collection[SizeNumber],
     needed: Collection[int],
-    wanted: Sequence[int] | None,
+    wanted: Sequence[SizeNumber] | None,
     is_quick: bool,
 ) -> Count:
     """That program, out of two runs in which the other sizes are unlike, if there are others than answers."""
@@ -157,9 +158,9 @@ def _count(
     run = captured_for(pair[0], false, _last(wanted))
     end = _last(wanted) if wanted else _first_after(run, known)
 
-    def of(is_taken: Callable[[int], bool]) -> list[Count]:
+    def of(is_taken: Callable[[SizeNumber], bool]) -> list[Count]:
         runs = [run]
-        if not all(number in known or is_answer(number) for number in runs[0].tape.data_sizes.places):
+        if not all(number in known or number.is_answer for number in runs[0].tape.data_sizes.places):
             runs.append(captured_for(pair[1], false, end))
         places = [_until(run, end) for run in runs]
         if len(set(map(tuple, places))) > 1:
@@ -199,32 +200,36 @@ def _count(
     return replace(found[0], asks_otherwise=asks_otherwise)
 
 
-def _last(wanted: Sequence[int] | None) -> int | None:
+def _last(wanted: Sequence[SizeNumber] | None) -> SizeNumber | None:
     """Where a run may end that is to meet these sizes; None if it is to meet all."""
     return max(wanted) if wanted else None
 
 
-def _first_after(run: Captured, known: Collection[int]) -> int | None:
+def _first_after(run: Captured, known: Collection[SizeNumber]) -> SizeNumber | None:
     """The number of the first size after all that this program can give: another one gives that."""
-    last = max(_independent(run, known), default=0)
-    return min((number for number in run.tape.data_sizes.places if number > last), default=None) if last else None
+    last = max(_independent(run, known), default=None)
+    return last and min((number for number in run.tape.data_sizes.places if number > last), default=None)
 
 
-def _until(run: Captured, end: int | None) -> dict[int, Place]:
+def _until(run: Captured, end: SizeNumber | None) -> dict[SizeNumber, Place]:
     """What has the sizes of a run that ends there."""
     return {number: place for number, place in run.tape.data_sizes.places.items() if end is None or number <= end}
 
 
 def _answers(
-    captured_for: CapturedFor, size: int, known: Collection[int], wanted: Sequence[int] | None, is_quick: bool
-) -> tuple[frozenset[int], list[Captured]]:
+    captured_for: CapturedFor,
+    size: int,
+    known: Collection[SizeNumber],
+    wanted: Sequence[SizeNumber] | None,
+    is_quick: bool,
+) -> tuple[frozenset[SizeNumber], list[Captured]]:
     """The answers to take, so that as many sizes as possible are met: the numbers of those that are False.
     And for each that it can give a run where it is the other one; see count for `is_quick`."""
 
     def met(run: Captured) -> int:
         return sum(not wanted or number in wanted for number in run.tape.data_sizes.places)
 
-    false: frozenset[int] = frozenset()
+    false: frozenset[SizeNumber] = frozenset()
     try:
         captured_for(size, false, _last(wanted))
     except Refusal:
@@ -236,7 +241,8 @@ def _answers(
         flipped: list[Captured] = []
         if is_quick and wanted and met(run) == len(wanted):
             return false, flipped
-        for number in reversed([*filter(is_answer, _independent(run, known))]):  # the last one of a loop leads on
+        answers = [number for number in _independent(run, known) if number.is_answer]
+        for number in reversed(answers):  # the last one of a loop leads on
             flipped.append(captured_for(size, false ^ {number}, _last(wanted)))
             if met(flipped[-1]) > met(run):
                 false ^= {number}
@@ -248,10 +254,10 @@ def _answers(
 def _with_zeros(
     captured_for: CapturedFor,
     size: int,
-    false: frozenset[int],
+    false: frozenset[SizeNumber],
     run: Captured,
-    known: Collection[int],
-    end: int | None,
+    known: Collection[SizeNumber],
+    end: SizeNumber | None,
 ) -> Iterator[Captured]:
     """Runs in which one of the first integers is 0: Python may ask for that, as whether an expert has something to do,
     and meet other sizes then."""
@@ -262,11 +268,11 @@ def _with_zeros(
             yield captured_for(size, false | {number}, end)
 
 
-def _fixed(found: Count, others: Iterable[Captured]) -> set[int]:
+def _fixed(found: Count, others: Iterable[Captured]) -> set[SizeNumber]:
     """Those of its sizes that are the same in other runs that have them."""
 
     @functools.cache
-    def text_of(*numbers: int) -> bytes:
+    def text_of(*numbers: SizeNumber) -> bytes:
         return text(_program(found.run, numbers, ()).listing)
 
     fixed = {*found.numbers}
@@ -284,7 +290,7 @@ def _are_equal(found: Sequence[Count]) -> bool:
     return len({text(one.listing) for one in found}) == 1
 
 
-def _independent(run: Captured, known: Collection[int]) -> list[int]:
+def _independent(run: Captured, known: Collection[SizeNumber]) -> list[SizeNumber]:
     """The numbers of unknown sizes that follow from no tensor of another unknown size."""
     sizes = run.tape.data_sizes
     found = []
@@ -317,7 +323,7 @@ def _behind_registers(tape: Tape, registers: Iterable[int], calls: int) -> set[i
 
 
 def _program(
-    run: Captured, numbers: Sequence[int], needed: Collection[int], given: Collection[int] | None = None
+    run: Captured, numbers: Sequence[SizeNumber], needed: Collection[int], given: Collection[SizeNumber] | None = None
 ) -> Count:
     """The program that gives these sizes: of those that are not `given`, 0."""
     own = _copied(run)
@@ -326,7 +332,7 @@ def _program(
     behind = set().union(*(_behind(own, place) for place in places))
     made = with_draws(own.tape, behind, functools.partial(_behind_registers, own.tape))
     calls: list[Call] = []
-    outputs: dict[int, int] = {}
+    outputs: dict[SizeNumber, int] = {}
     for i in range(len(own.tape.calls) + 1):
         for number, place in zip(present, places, strict=True):
             if place.calls == i:

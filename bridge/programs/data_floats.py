@@ -12,7 +12,6 @@ An integer is a size. Where programs of two sizes differ in what the function gi
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -206,16 +205,19 @@ class DataInteger:
 
     def __init__(self, floats: DataFloats, tensor: torch.Tensor) -> None:
         self._floats = floats
+        self._known: int | None = None
         self.tensor = tensor
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         return int
 
-    @functools.cached_property
+    @property
     def known(self) -> int:
         """The integer, which is a size now."""
-        return int(_OWN_ITEM(self.tensor))
+        if self._known is None:
+            self._known = int(_OWN_ITEM(self.tensor))
+        return self._known
 
     def item(self) -> DataInteger:
         return self
@@ -223,6 +225,15 @@ class DataInteger:
     @property
     def as_float(self) -> DataFloat:
         return DataFloat(self._floats, self.tensor.to(torch.float64))
+
+    def __neg__(self) -> DataInteger:
+        return DataInteger(self._floats, -self.tensor)
+
+    def __pos__(self) -> DataInteger:
+        return self
+
+    def __abs__(self) -> DataInteger:
+        return DataInteger(self._floats, self.tensor.abs())
 
     def _computed(self, operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
         if operation is not operator.truediv and not any(_is_float(value) for value in (left, right)):

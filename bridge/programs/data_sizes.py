@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from traceback import FrameSummary
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from bridge.infer.shapes import STAND_INS
 from bridge.programs.calls import Refusal, no_modes
 from bridge.programs.memory import storage_of
+from bridge.programs.size_numbers import SizeNumber
 from bridge.programs.wrong_on_meta import MASK_DTYPES, masks, results_on_data
 
 _PUT = {torch.ops.aten.index_put_.default, torch.ops.aten._index_put_impl_.default}
@@ -31,13 +32,12 @@ _PUT_IN_COPY = torch.ops.aten.index_put.default
 _MARKED = {torch.ops.aten.nonzero.default}
 
 
-EACH = 1000
-"""Each answer begins a new thousand of numbers: that of a size does not follow from how many came before the answer."""
 # A run that asks more is a loop.
+_MOST_SIZES = 1000
 _MOST_ANSWERS = 32
 
-ALL_ANSWERS = frozenset(range(EACH, (_MOST_ANSWERS + 1) * EACH, EACH))
-"""The numbers that answers may have."""
+ALL_ANSWERS = frozenset([SizeNumber((), 0, 0)])
+"""Stands for the numbers of all answers. Those beside it are not among them."""
 
 # What unknown sizes are taken to be while MindSpore compiles, two at a time: what differs then is unknown in the
 # results. The larger ones are for networks that make images smaller, the small ones for integers that are positions.
@@ -74,7 +74,7 @@ class UnknownSize(Refusal):
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a run is told of the sizes that data decides. Their numbers are in their order in the run.
+    """What a run is told of the sizes that data decides, by their numbers (size_numbers.py).
 
     Args:
         known: some of them.
@@ -89,15 +89,15 @@ class Sizes:
         tapes: takes those of the runs with them (tape.py), if somebody asks for them.
     """
 
-    known: Mapping[int, int] = field(default_factory=dict)
+    known: Mapping[SizeNumber, int] = field(default_factory=dict)
     others: int | None = None
     both_ways: set[Line] | None = None
-    false: frozenset[int] = frozenset()
-    guessed: frozenset[int] = frozenset()
+    false: frozenset[SizeNumber] = frozenset()
+    guessed: frozenset[SizeNumber] = frozenset()
     of_changed: bool = False
     least: bool = False
     are_late: bool = False
-    end: int | None = None
+    end: SizeNumber | None = None
     tapes: list[Any] | None = None
 
 
@@ -143,6 +143,7 @@ class DataSizes:
     Args:
         sizes: see Sizes.
         tensors: those of the registers.
+        path: gives that of the call at hand.
 
     Attributes:
         places: what has them, by their numbers.
@@ -152,24 +153,26 @@ class DataSizes:
         takes_least, are_late, end: see Sizes.
     """
 
-    def __init__(self, sizes: Sizes, tensors: Sequence[torch.Tensor]) -> None:
-        self.places: dict[int, Place] = {}
-        self.told: dict[int, int] = {}
-        self.sized: dict[int, list[int]] = {}
+    def __init__(self, sizes: Sizes, tensors: Sequence[torch.Tensor], path: Callable[[], tuple[int, ...]]) -> None:
+        self.places: dict[SizeNumber, Place] = {}
+        self.told: dict[SizeNumber, int] = {}
+        self.sized: dict[int, list[SizeNumber]] = {}
         self.refused = ""
-        self._of_masks: dict[int, int] = {}  # the numbers of sizes, by the masks' registers
+        self._of_masks: dict[int, SizeNumber] = {}  # the numbers of sizes, by the masks' registers
         self.takes_least = sizes.least
         self.are_late = sizes.are_late
         self.end = sizes.end
         self._has_ended = False
         self._sizes = sizes
         self._tensors = tensors
-        self._new: dict[int, tuple[int, int]] = {}
-        self._last = 0  # the number of the last
+        self._path = path
+        self._new: dict[SizeNumber, tuple[int, int]] = {}
+        self._last: SizeNumber | None = None
+        self._answers = 0  # so many have been asked for
 
     def end_if_met(self) -> None:
         """Raise Ended if the run has met all that it was for. What has the last of them has to be made by now."""
-        if self.end is not None and self._last >= self.end:
+        if self.end is not None and self._last is not None and self._last >= self.end:
             self._has_ended = True
             raise Ended
 
@@ -195,7 +198,7 @@ class DataSizes:
         """
         self._new = {}
         results = _symbolic(func, args, kwargs, least=0)
-        numbers: dict[Any, int] = {}
+        numbers: dict[Any, SizeNumber] = {}
         # Where there is nothing, PyTorch knows that nothing is found.
         sized = results if _has_symbols(results) else _symbolic(func, args, kwargs, least=1)
         for i, tensor in enumerate(_tensors(sized)):
@@ -229,7 +232,7 @@ class DataSizes:
         self._new = {}
         return told
 
-    def _told(self, number: int, place: Place) -> list[Told]:
+    def _told(self, number: SizeNumber, place: Place) -> list[Told]:
         sizes = self._sizes
         return [Told(sizes.known[number], place, number in sizes.guessed)] if number in sizes.known else []
 
@@ -238,7 +241,7 @@ class DataSizes:
 
         Raises: see results.
         """
-        number = self._last + 1
+        number = self._next_size()
         found = self.told[number] = self._size(number, None)
         self._add(number, Place(register, "value", calls, line))
         return found, self._told(number, self.places[number])
@@ -250,18 +253,19 @@ class DataSizes:
         Raises:
             UnknownSize: see Sizes.
         """
-        number = (self._last // EACH + 1) * EACH
-        if self.refused or number > _MOST_ANSWERS * EACH:
+        if self.refused or self._answers == _MOST_ANSWERS:
             return None
+        number = self._next_answer()
         if number not in self._sizes.known and self._sizes.others is None:
             raise UnknownSize
-        found = bool(self._sizes.known.get(number, number not in self._sizes.false))
+        found = bool(self._sizes.known.get(number, not self._is_false(number)))
+        self._answers += 1
         self._add(number, Place(register, "answer", calls, line))
         return found, self._told(number, self.places[number])
 
-    def _add(self, number: int, place: Place) -> None:
-        if is_answer(number) != (place.dimension == "answer"):
-            raise Refusal(f"data decides {EACH} sizes, which are more than a graph takes: PyNative mode does")
+    def _add(self, number: SizeNumber, place: Place) -> None:
+        if len(self.places) == _MOST_SIZES:
+            raise Refusal(f"data decides {_MOST_SIZES} sizes, which are more than a graph takes: PyNative mode does")
         self.places[number] = place
         self._last = number
 
@@ -271,25 +275,35 @@ class DataSizes:
         masks = self._of_masks.items()
         self._of_masks = {mask: n for mask, n in masks if storage_of(self._tensors[mask]) not in touched}
 
-    def _number(self, mask: int | None, before: int) -> int:
+    def _number(self, mask: int | None, before: int) -> SizeNumber:
         """That of the next size, after so many of the same call."""
-        if mask is None or before:
-            return self._last + 1 + before
-        return self._of_masks.get(mask, self._last + 1)
+        new = self._next_size(before)
+        return new if mask is None or before else self._of_masks.get(mask, new)
 
-    def _size(self, number: int, mask: int | None) -> int:
+    def _next_size(self, before: int = 0) -> SizeNumber:
+        answers, sizes = self._asked_here()
+        return SizeNumber(self._path(), answers, sizes + 1 + before)
+
+    def _next_answer(self) -> SizeNumber:
+        return SizeNumber(self._path(), self._asked_here()[0] + 1, 0)
+
+    def _asked_here(self) -> tuple[int, int]:
+        """How many answers the call at hand has asked for, and sizes since then."""
+        return self._last[1:] if self._last is not None and self._last.path == self._path() else (0, 0)
+
+    def _is_false(self, number: SizeNumber) -> bool:
+        """Whether it is taken to be 0, or False, unless it is known."""
+        false = self._sizes.false
+        return (number in false) != (number.is_answer and not false.isdisjoint(ALL_ANSWERS))
+
+    def _size(self, number: SizeNumber, mask: int | None) -> int:
         if self.refused and mask is None:
             raise Refusal(self.refused)
         sizes = self._sizes
         size = sizes.known.get(number, sizes.others)
         if size is None:
             raise UnknownSize
-        return 0 if number in sizes.false and number not in sizes.known else size
-
-
-def is_answer(number: int) -> bool:
-    """Whether a size with this number is an answer."""
-    return number % EACH == 0
+        return 0 if self._is_false(number) and number not in sizes.known else size
 
 
 def is_put(func: Any) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map_only
 
 from bridge.programs import python_draws
@@ -47,6 +48,7 @@ class Draws:
     Args:
         new_register: makes a register like another one.
         new_state: makes a register for a generator's state.
+        data_of: gives the data of a tensor that is the same in each call; None if it is not.
         calls, tensors: those of the run, and of its registers.
     """
 
@@ -54,11 +56,13 @@ class Draws:
         self,
         new_register: Callable[[int], int],
         new_state: Callable[[], int],
+        data_of: Callable[[torch.Tensor], torch.Tensor | None],
         calls: list[Call],
         tensors: list[torch.Tensor],
     ) -> None:
         self._new_register = new_register
         self._new_state = new_state
+        self._data_of = data_of
         self._calls = calls
         self._tensors = tensors
         self._states: list[int | None] = []
@@ -140,10 +144,11 @@ class Draws:
         """What stands for PyTorch's functions of a generator's state."""
         of_states = [
             Replacement(holder, f"{verb}_rng_state", function(device))
-            for holder, device in ((torch, "cpu"), (torch.cuda, "cuda"))
+            for holder, device in ((torch, "cpu"), (torch.random, "cpu"), (torch.cuda, "cuda"))
             for verb, function in (("get", self._get), ("set", self._set))
         ]
-        return [*of_states, Replacement(torch, "default_generator", _Generator(self._get("cpu"), self._set("cpu")))]
+        generator = _Generator(self._get("cpu"), self._set("cpu"))
+        return [*of_states, *(Replacement(holder, "default_generator", generator) for holder in (torch, torch.random))]
 
     def _get(self, device: str) -> Callable[..., torch.Tensor]:
         def get_rng_state(*_: Any) -> torch.Tensor:
@@ -160,14 +165,16 @@ class Draws:
     def _set(self, device: str) -> Callable[..., None]:
         def set_rng_state(given: torch.Tensor, *_: Any) -> None:
             with no_modes():
-                mark, number, position, which = given.tolist() if given.numel() == 4 else (0, 0, 0, 0)
+                state = self._data_of(given) if isinstance(given, FakeTensor) else given
+                has_four = state is not None and state.numel() == 4
+                mark, number, position, which = state.tolist() if state is not None and has_four else (0, 0, 0, 0)
             if (mark, number) != (_MARK, self._number):
                 raise Refusal("the state of a generator is set, which a graph does not repeat")
             self._is_checkpoint = caller().f_globals.get("__name__") == "torch.utils.checkpoint"
-            state = self._states[which]
-            if state is not None and not _is_backward():
+            register = self._states[which]
+            if register is not None and not _is_backward():
                 put = torch.ops.bridge.set_generator_state.default
-                self._calls.append(Call(put, [Register(state), device], []))
+                self._calls.append(Call(put, [Register(register), device], []))
                 self._is_set = True
             else:
                 self._position[device] = position
@@ -188,7 +195,7 @@ class _Generator:
 
     def __getattr__(self, name: str) -> Any:
         if threading.get_ident() != self._thread:
-            return getattr(torch.random.default_generator, name)
+            return getattr(torch._C.default_generator, name)
         if name not in self._stand_ins:
             raise Refusal(
                 f"torch.default_generator.{name} is asked for, which a graph does not take: PyNative mode does"
@@ -197,7 +204,7 @@ class _Generator:
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        own = torch.random.default_generator
+        own = torch._C.default_generator
         args, kwargs = tree_map_only(_Generator, lambda _: own, (args, kwargs or {}))
         return func(*args, **kwargs)
 
@@ -219,7 +226,7 @@ def draws_nothing() -> Iterator[None]:
 
     `torch.random.fork_rng` would not do it while a function is captured: it calls `torch.cuda.get_rng_state`.
     """
-    generators = [torch.random.default_generator, *torch.cuda.default_generators]
+    generators = [torch._C.default_generator, *torch.cuda.default_generators]
     states = [generator.get_state() for generator in generators]
     try:
         yield

@@ -14,7 +14,8 @@ from typing import Any
 from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import Refusal
 from bridge.programs.capture import Captured
-from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Sizes, UnknownSize, is_answer
+from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Sizes, UnknownSize
+from bridge.programs.size_numbers import SizeNumber
 
 # So many of PyTorch's calls are made without data to find what fits: that takes some ten seconds.
 MOST = 20_000
@@ -28,9 +29,9 @@ OTHERS = (
 def fitting(
     captured_with: Callable[[Sizes], Captured],
     sizes: Callable[[int], Sizes],
-    among: Collection[int] | None = None,
+    among: Collection[SizeNumber] | None = None,
     most: int = MOST,
-) -> tuple[Captured, dict[int, int]]:
+) -> tuple[Captured, dict[SizeNumber, int]]:
     """The run of a function with sizes that fit, and these sizes, by their numbers.
 
     Args:
@@ -72,7 +73,7 @@ class _Search:
         self,
         captured_with: Callable[[Sizes], Captured],
         told: Sizes,
-        among: Collection[int] | None,
+        among: Collection[SizeNumber] | None,
         most: int,
     ) -> None:
         self._captured_with = captured_with
@@ -80,8 +81,8 @@ class _Search:
         self._among = among
         self.left = most
 
-    def run(self) -> tuple[Captured, dict[int, int]]:
-        guesses: dict[int, int] = {}
+    def run(self) -> tuple[Captured, dict[SizeNumber, int]]:
+        guesses: dict[SizeNumber, int] = {}
         while True:
             tape, found = self._capture(guesses)
             if isinstance(found, UnknownSize):
@@ -95,7 +96,7 @@ class _Search:
                 raise found
             guesses = more
 
-    def _capture(self, guesses: dict[int, int]) -> tuple[Any, Captured | Exception]:
+    def _capture(self, guesses: dict[SizeNumber, int]) -> tuple[Any, Captured | Exception]:
         """The tape of a run with these guesses, and what came of it."""
         tapes: list[Any] = []
         guessed = self._told.guessed | guesses.keys()
@@ -109,14 +110,14 @@ class _Search:
         finally:
             self.left -= sum(tape.asked for tape in tapes)
 
-    def _held(self, guesses: dict[int, int], failed: Any) -> dict[int, int] | None:
+    def _held(self, guesses: dict[SizeNumber, int], failed: Any) -> dict[SizeNumber, int] | None:
         """These guesses and what buffers give for further sizes, with which the function makes as many calls as in the
         run that failed, or more; None if buffers give none."""
         places = failed.data_sizes.places.items()
         present = {
             number: failed.held.size(place)
             for number, place in places
-            if number not in guesses and not is_answer(number) and self._may_guess(number)
+            if number not in guesses and not number.is_answer and self._may_guess(number)
         }
         more = {**guesses, **{number: size for number, size in present.items() if size is not None}}
         if len(more) == len(guesses):
@@ -124,11 +125,11 @@ class _Search:
         tape, _ = self._capture(more)
         return more if tape.asked >= failed.asked else None
 
-    def _better(self, guesses: dict[int, int], failed: Any) -> dict[int, int] | None:
+    def _better(self, guesses: dict[SizeNumber, int], failed: Any) -> dict[SizeNumber, int] | None:
         """These guesses and another one, with which the function makes more calls than in the run that failed; None if
         there is none."""
         for number in reversed([*failed.data_sizes.places]):
-            if number in guesses or is_answer(number) or not self._may_guess(number):
+            if number in guesses or number.is_answer or not self._may_guess(number):
                 continue
             for size in _candidates(failed, number, guesses.values()):
                 if self.left < 0:
@@ -139,11 +140,11 @@ class _Search:
                     return more
         return None
 
-    def _may_guess(self, number: int) -> bool:
+    def _may_guess(self, number: SizeNumber) -> bool:
         return number not in self._told.known if self._among is None else number in self._among
 
 
-def _candidates(tape: Any, number: int, guesses: Iterable[int]) -> list[int]:
+def _candidates(tape: Any, number: SizeNumber, guesses: Iterable[int]) -> list[int]:
     """What a size may have to be: the likeliest ones first."""
     present = tape.held.size(tape.data_sizes.places[number])
     found = [] if present is None else [present]

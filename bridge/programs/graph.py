@@ -30,7 +30,7 @@ from bridge.programs.attributes import Attributes
 from bridge.programs.calls import AsksForData, Refusal
 from bridge.programs.capture import Spec
 from bridge.programs.counts import CARRIER, NoSize, Uneven
-from bridge.programs.data_sizes import Line, Sizes, UnknownSize, is_answer
+from bridge.programs.data_sizes import Line, Sizes, UnknownSize
 from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.held import Changes
 from bridge.programs.kept_elsewhere import is_own
@@ -45,7 +45,8 @@ from bridge.programs.refusals import (
     replaces_registered,
 )
 from bridge.programs.replaced import Replacement, replaced
-from bridge.programs.sizes import OtherForm, Unlike, for_all_sizes, is_inferring, trying
+from bridge.programs.size_numbers import SizeNumber
+from bridge.programs.sizes import AllSizes, OtherForm, Unlike, for_all_sizes, is_inferring, trying
 from bridge.programs.state import State, refuse_other
 from bridge.programs.written_down import Written, write_down
 
@@ -93,8 +94,8 @@ class _Wanted:
     device: str
     write_down: Callable[[], Written | None]
     unknown: tuple[int, ...]
-    numbers: list[int]
-    guessed: list[int]
+    numbers: list[SizeNumber]
+    guessed: list[SizeNumber]
     both_ways: list[Line] | None
     asked: Line | None = None
     of_changed: bool = False
@@ -128,7 +129,7 @@ class _Wanted:
     @property
     def answers(self) -> list[int]:
         """The positions of inputs that carry answers."""
-        return [self.first_size + i for i, number in enumerate(self.numbers) if is_answer(number)]
+        return [self.first_size + i for i, number in enumerate(self.numbers) if number.is_answer]
 
 
 @dataclass(frozen=True)
@@ -298,7 +299,7 @@ class GraphProgram:
             except Unlike as error:
                 add_lines(error, wanted.where)
                 raise
-            new, lines, asks_otherwise, where = plan.Counted(*counted.tree)
+            new, lines, asks_otherwise, where = plan.Counted.read(counted.tree)
             wanted = replace(
                 wanted,
                 both_ways=lines and [(file, line) for file, line in lines],
@@ -372,22 +373,24 @@ class GraphProgram:
             own = replace(wanted, specs=specs, counted=counted, is_quick=is_quick)
             found: plan.Plan = in_mode(lambda: self._plan(own))
             if wanted.is_count and found.results:
-                counted = plan.Counted(*found.tree)
+                counted = plan.Counted.read(found.tree)
             if not is_quick:
                 looked_at.add(answers)
             return found
 
         return for_all_sizes(
-            wanted.specs,
-            plan_for,
-            self._shapes,
-            wanted.answers,
-            wanted.has_one_form,
-            wanted.is_count,
-            wanted.asks_otherwise,
-            first,
-            self._named(wanted.specs),
-            wanted.where,
+            AllSizes(
+                specs=wanted.specs,
+                plan_for=plan_for,
+                known=self._shapes,
+                answers=wanted.answers,
+                is_uniform=wanted.has_one_form,
+                is_count=wanted.is_count,
+                asks_otherwise=wanted.asks_otherwise,
+                first=first,
+                named=self._named(wanted.specs),
+                where=wanted.where,
+            )
         )
 
     def _named(self, specs: Sequence[Spec]) -> frozenset[int]:

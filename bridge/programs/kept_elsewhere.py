@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import gc
 import pathlib
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType, SimpleNamespace
 from typing import Any
@@ -22,9 +23,15 @@ MOST = 50_000
 _FOREIGN = tuple(f"{folder}/" for folder in (*torch.__path__, *ms.__path__, pathlib.Path(__file__).parents[1]))
 
 
+_PYTHON = (f"{sysconfig.get_path('stdlib')}/", "<frozen ")
+# Which may lie in Python's folder.
+_INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
+
+
+@functools.lru_cache(maxsize=4096)
 def is_own(file: str) -> bool:
-    """Whether a file is neither PyTorch's nor MindSpore's nor the bridge's."""
-    return not file.startswith(_FOREIGN)
+    """Whether a file is neither PyTorch's nor MindSpore's nor the bridge's nor Python's."""
+    return not file.startswith(_FOREIGN) and (not file.startswith(_PYTHON) or file.startswith(_INSTALLED))
 
 
 class KeptElsewhere:

@@ -11,6 +11,7 @@ import torch
 from bridge.programs.calls import DEFAULT, Call, Register, draws
 from bridge.programs.data_sizes import Place
 from bridge.programs.memory import storage_of
+from bridge.programs.size_numbers import SizeNumber
 
 _aten = torch.ops.aten
 _SIGNS = {_aten.add.Tensor: 1, _aten.add.Scalar: 1, _aten.sub.Tensor: -1, _aten.sub.Scalar: -1}
@@ -20,8 +21,8 @@ def known_integer(
     register: int,
     calls: Sequence[Call],
     tensors: Sequence[torch.Tensor],
-    places: Mapping[int, Place],
-    told: Mapping[int, int],
+    places: Mapping[SizeNumber, Place],
+    told: Mapping[SizeNumber, int],
 ) -> int | None:
     """The integer in a tensor, if it is one that the run is told, or a constant more or less; else None.
 

@@ -23,6 +23,7 @@ from bridge.programs.folded import folding
 from bridge.programs.kept_elsewhere import KeptElsewhere
 from bridge.programs.listing import Listing, is_once
 from bridge.programs.memory import storage_of
+from bridge.programs.size_numbers import SizeNumber
 from bridge.programs.split import split
 from bridge.programs.tables import is_table
 from bridge.programs.text import lines, text
@@ -129,7 +130,7 @@ def make(
     folder: pathlib.Path,
     shapes_of: Sequence[int],
     sizes: Sizes,
-    guessed: Collection[int],
+    guessed: Collection[SizeNumber],
     is_uniform: bool,
 ) -> tuple[Plan, Origin]:
     """Capture a function (see `capture`) and write its programs into a folder. The caller fills in the tree.
@@ -175,10 +176,16 @@ class Counted(NamedTuple):
         where: the line that asks for the first of them, for errors.
     """
 
-    numbers: list[int]
+    numbers: list[SizeNumber]
     lines: list[Line] | None
     asks_otherwise: bool
     where: str
+
+    @classmethod
+    def read(cls, tree: Sequence[Any]) -> Counted:
+        """What the tree of the program's plan has."""
+        numbers, *others = tree
+        return cls([*map(SizeNumber.read, numbers)], *others)
 
 
 def make_count(
@@ -189,7 +196,7 @@ def make_count(
     folder: pathlib.Path,
     shapes_of: Sequence[int],
     sizes: Sizes,
-    guessed: Collection[int],
+    guessed: Collection[SizeNumber],
     wanted: Counted | None,
     is_quick: bool,
 ) -> tuple[Plan, Origin]:

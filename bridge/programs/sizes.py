@@ -15,7 +15,7 @@ import json
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -76,19 +76,9 @@ class OtherForm(Unlike):
     not."""
 
 
-def for_all_sizes(
-    specs: Sequence[Spec],
-    plan_for: PlanFor,
-    known: Sequence[Sequence[Shape]],
-    answers: Collection[int],
-    is_uniform: bool,
-    counts: bool,
-    asks_otherwise: bool,
-    first: Sequence[Shape] | None,
-    named: Collection[int],
-    where: str,
-) -> Plan:
-    """A plan whose programs are families.
+@dataclass(frozen=True)
+class AllSizes:
+    """What a plan for all sizes is for.
 
     Args:
         specs: those of the inputs, with -1 for an unknown size.
@@ -97,11 +87,27 @@ def for_all_sizes(
         known: the shapes of all inputs in calls before, whose sizes were known.
         answers: the positions of inputs whose unknown size is 0 or 1, as the answer to a question.
         is_uniform: whether the plans have the form of uniform.py.
-        counts: whether the programs give further sizes that data decides.
+        is_count: whether the programs give further sizes that data decides.
         asks_otherwise: whether other answers may lead to sizes that nothing has counted.
         first: shapes of the inputs that have unknown sizes, to be tried first.
         named: see Alike.
         where: the line of the first size that data decides, for errors.
+    """
+
+    specs: list[Spec]
+    plan_for: PlanFor
+    known: Sequence[Sequence[Shape]]
+    answers: Collection[int]
+    is_uniform: bool
+    is_count: bool
+    asks_otherwise: bool
+    first: Sequence[Shape] | None
+    named: Collection[int]
+    where: str
+
+
+def for_all_sizes(wanted: AllSizes) -> Plan:
+    """A plan whose programs are families.
 
     Raises:
         OtherForm: the plans need the form of uniform.py.
@@ -109,9 +115,9 @@ def for_all_sizes(
         Unlike: which tensors there are, or their ranks, follows from an unknown size.
         Exception: what the function raises at all sizes that were tried.
     """
-    family = _Family(list(specs), plan_for, known, answers, is_uniform, counts, first, named, where)
+    family = _Family(wanted)
     _families.append(family)
-    if asks_otherwise and len(answers) <= _MOST_FLIPPED:
+    if wanted.asks_otherwise and len(wanted.answers) <= _MOST_FLIPPED:
         family.try_other_answers()
     return family.plan
 
@@ -123,24 +129,10 @@ class _Family:
         plan: what all of them have in common, with -1 for what is unknown.
     """
 
-    def __init__(
-        self,
-        specs: list[Spec],
-        plan_for: PlanFor,
-        known: Sequence[Sequence[Shape]],
-        answers: Collection[int],
-        is_uniform: bool,
-        counts: bool,
-        first: Sequence[Shape] | None,
-        named: Collection[int],
-        where: str,
-    ) -> None:
-        self._specs = specs
-        self._plan_for = plan_for
-        self._answers = answers
-        self._is_uniform = is_uniform
-        self._counts = counts
-        self._where = where
+    def __init__(self, wanted: AllSizes) -> None:
+        self._wanted = wanted
+        self._specs = specs = wanted.specs
+        self._answers = answers = wanted.answers
         self._unknown = [i for i, spec in enumerate(specs) if -1 in spec.shape]
         self._carriers = [
             i
@@ -149,14 +141,14 @@ class _Family:
         ]
         self._plans: dict[tuple[Shape, ...], Plan] = {}
         dimensions = [(i, specs[i].shape) for i in self._unknown]
-        self._alike = Alike([i in answers for i, shape in dimensions for size in shape if size < 0], named)
-        self.plan = self._tried(known, first)
+        self._alike = Alike([i in answers for i, shape in dimensions for size in shape if size < 0], wanted.named)
+        self.plan = self._tried()
 
-    def _tried(self, known: Sequence[Sequence[Shape]], first: Sequence[Shape] | None) -> Plan:
+    def _tried(self) -> Plan:
         errors: list[Exception] = []
-        pairs = self._guesses(known)
+        pairs, first = self._guesses(), self._wanted.first
         if first is not None:
-            pairs = itertools.chain(([first, shapes] for pair in self._guesses(known) for shapes in pair[::-1]), pairs)
+            pairs = itertools.chain(([first, shapes] for pair in self._guesses() for shapes in pair[::-1]), pairs)
         try:
             for shapes in _different(pairs):
                 if any(isinstance(error, Unlike) for error in errors) and self._is_of_one_size(shapes):
@@ -184,7 +176,7 @@ class _Family:
                 if position in self._answers and self._answers_of(other) not in tried:
                     tried.add(self._answers_of(other))
                     try:
-                        self._made(other, is_quick=not self._counts)
+                        self._made(other, is_quick=not self._wanted.is_count)
                     except (UnknownSize, Nested):
                         raise
                     except Exception:
@@ -212,7 +204,7 @@ class _Family:
 
     def _with_nothing(self, found: Plan, shapes: Sequence[Shape]) -> Plan:
         """The same where data decides that there is nothing: functions ask for that (`if len(boxes) == 0`)."""
-        if not self._carriers or self._counts:
+        if not self._carriers or self._wanted.is_count:
             return found
         nothing = [filled(CARRIER, 0) if i in self._carriers else shape for i, shape in enumerate(shapes)]
         try:
@@ -224,26 +216,27 @@ class _Family:
 
     def _is_for_all(self, error: Exception) -> bool:
         """Whether an error at some sizes says that the plan for all of them has to be another one."""
-        if self._counts:
+        if self._wanted.is_count:
             return isinstance(error, Nested)
         if not self._carriers:
             return False
-        return isinstance(error, UnknownSize) or (isinstance(error, OtherForm) and not self._is_uniform)
+        return isinstance(error, UnknownSize) or (isinstance(error, OtherForm) and not self._wanted.is_uniform)
 
     def _of_both(self, first: Plan, second: Plan) -> Plan:
         number = len(_families)
         forward = _common(first.forward, second.forward, f"{_FAMILY}{number} forward")
-        if self._is_uniform and first.sources:  # see uniform.py: the row of bytes; a program that counts has none
+        # See uniform.py: the row of bytes. A program that counts has none.
+        if self._wanted.is_uniform and first.sources:
             forward.results[-1] = ((-1,), forward.results[-1][1])
         programs = zip(first.backward, second.backward, strict=False)
         backward = [_common(one, other, f"{_FAMILY}{number} backward") for one, other in programs]
         written = sorted({*first.written, *second.written})
-        no_gradient = "" if self._is_uniform else first.no_gradient  # backward says so there
+        no_gradient = "" if self._wanted.is_uniform else first.no_gradient  # backward says so there
         found = replace(first, forward=forward, backward=backward, written=written, no_gradient=no_gradient)
         _check(found, second)
         return found
 
-    def _guesses(self, known: Sequence[Sequence[Shape]]) -> Iterator[Sequence[Sequence[Shape]]]:
+    def _guesses(self) -> Iterator[Sequence[Sequence[Shape]]]:
         """Pairs of shapes for the inputs of unknown sizes."""
         unknown = [self._specs[i].shape for i in self._unknown]
 
@@ -261,7 +254,8 @@ class _Family:
                     other[i] = (1 - answer, *other[i][1:])
                     yield [guess(usual, answer), other]
         # MindSpore also takes sizes for unknown that cannot change, as those that a weight's fit.
-        before = [[shapes[i] for i in self._unknown] for shapes in known if len(shapes) == len(self._specs)]
+        known = (shapes for shapes in self._wanted.known if len(shapes) == len(self._specs))
+        before = [[shapes[i] for i in self._unknown] for shapes in known]
         fitting = [shapes for shapes in before if all(map(_is_of, shapes, unknown))]
         if fitting:
             yield from _with_others(fitting[-1], unknown)
@@ -285,7 +279,7 @@ class _Family:
         for position, shape in zip(self._unknown, shapes, strict=True):
             specs[position] = replace(specs[position], shape=shape)
         try:
-            return self._plan_for(specs, is_quick)
+            return self._wanted.plan_for(specs, is_quick)
         except UnknownSize as error:
             error.shapes = shapes
             raise
@@ -326,7 +320,7 @@ class _Family:
         try:
             _check(self.plan, plan)
         except Unlike as error:
-            add_lines(error, self._where)
+            add_lines(error, self._wanted.where)
             raise
         return _of_kind(plan, kind)
 
@@ -387,10 +381,10 @@ def _check(own: Plan, plan: Plan) -> None:
         and {*plan.written} <= {*own.written}
         and all(map(_fits, [own.forward, *own.backward], [plan.forward, *plan.backward]))
     )
-    if _without_numbers(own.tree) == _without_numbers(plan.tree) and json.dumps(own.tree) != json.dumps(plan.tree):
+    if _without_values(own.tree) == _without_values(plan.tree) and json.dumps(own.tree) != json.dumps(plan.tree):
         raise Unlike(
-            "a number that is returned follows from a size or an answer that is unknown or that data decides, and a "
-            "graph is compiled for all of them: return a tensor, or what its `item()` gives"
+            "a number or text that is returned follows from a size or an answer that is unknown or that data decides, "
+            "and a graph is compiled for all of them: return a tensor, or what its `item()` gives"
         )
     if not fits:
         raise (OtherForm if gives_same else Unlike)(
@@ -399,10 +393,10 @@ def _check(own: Plan, plan: Plan) -> None:
         )
 
 
-def _without_numbers(form: Any) -> Any:
-    """The form of what a function gives (result_tree.py), whatever numbers are in it."""
+def _without_values(form: Any) -> Any:
+    """The form of what a function gives (result_tree.py), whatever numbers and texts are in it."""
     if isinstance(form, list):
-        return "number" if form[:1] == ["value"] and not isinstance(form[1], str) else [*map(_without_numbers, form)]
+        return "value" if form[:1] == ["value"] else [*map(_without_values, form)]
     return form
 
 

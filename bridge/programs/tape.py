@@ -56,6 +56,7 @@ from bridge.programs.refusals import LEFT
 from bridge.programs.replaced import Replacement
 from bridge.programs.run_time_momentum import RunTimeMomentum
 from bridge.programs.selected import Selected
+from bridge.programs.size_numbers import Path
 from bridge.programs.values import Values, copied
 from bridge.programs.wrong_on_meta import (
     MASK_DTYPES,
@@ -99,7 +100,8 @@ class Tape(TorchDispatchMode):
         self.calls: list[Call] = []
         self.tensors: list[torch.Tensor] = []
         """Each register's tensor. Tensors are told apart by identity, so all of them stay alive."""
-        self.data_sizes = DataSizes(sizes, self.tensors)
+        self.path = Path(sys._getframe(1).f_code)
+        self.data_sizes = DataSizes(sizes, self.tensors, lambda: self.path.here)
         self.constants: dict[int, torch.Tensor] = {}
         """The registers of tensors that the program found: what is neither an input nor a result."""
         self.fresh: set[int] = set()
@@ -116,7 +118,7 @@ class Tape(TorchDispatchMode):
         self._state: dict[Any, int] = {}
         self._aliases: list[torch.Tensor] = []
         self._values = Values(self.calls, self.tensors, self.constants)
-        self.draws = Draws(self._like, self._generator_state, self.calls, self.tensors)
+        self.draws = Draws(self._like, self._generator_state, self.data_of, self.calls, self.tensors)
         self.momentum = RunTimeMomentum(self.register)
         self.packed = Packed()
         self.selected = Selected(lambda index: self.data_of(index) is not None, self.calls, self.tensors)
@@ -358,17 +360,21 @@ class Tape(TorchDispatchMode):
         arguments[ctc_loss.SAVED] = map(Register, made)
 
     def _note_files(self) -> None:
-        frame = sys._getframe(2)
-        own: FrameType | None = None
+        frame: FrameType | None = sys._getframe(2)
+        running: list[FrameType] = []
+        is_inside = True
         while frame is not None:
             file = frame.f_code.co_filename
-            if own is None and is_own(file):
-                own = frame
             if file not in self.files:
                 self.files.add(file)
                 if is_own(file):
                     self.namespaces[file] = frame.f_globals
-            frame = frame.f_back  # type: ignore[assignment]
+            is_inside = is_inside and not self.path.is_outermost(frame)
+            if is_inside and file in self.namespaces:
+                running.append(frame)
+            frame = frame.f_back
+        self.path.note(running)
+        own = running[0] if running else None
         node = torch._C._current_autograd_node()
         self._node = torch.autograd._get_sequence_nr() - 1 if node is None else node._sequence_nr()
         if node is None and own is not None:
@@ -509,12 +515,8 @@ class Tape(TorchDispatchMode):
 
     def _is_late(self, tensor: torch.Tensor) -> bool:
         """Whether a number that Python asks for is no size until Python needs it."""
-        return (
-            self.data_sizes.are_late
-            and tensor.numel() == 1
-            and self._is_size(tensor)
-            and self.data_of(tensor) is None
-        )  # fmt: skip
+        may_be = self.data_sizes.are_late and tensor.numel() == 1 and self._is_size(tensor)
+        return may_be and self.data_of(tensor) is None
 
     def _data_size(self, register: int) -> int:
         """The integer in a tensor, which data decides."""
