@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mindspore as ms
@@ -280,7 +280,41 @@ def of_images_in_one_line(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return y.sum() + sum(matched(own, some) for own, some in zip(y.split(2), boxes, strict=True) if len(some))
 
 
-@pytest.mark.parametrize("function", [of_images, of_images_in_one_line], ids=name_of)
+def of_generator(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def parts() -> Iterator[torch.Tensor]:
+        for row, own in zip(x.split(2), y.split(2), strict=True):
+            if row.sum() > 0:
+                yield own[own > 0].sum()
+
+    return y.sum() + sum(parts())
+
+
+def of_recursion(x: torch.Tensor, y: torch.Tensor, depth: int = 2) -> torch.Tensor:
+    """As a tree is grown: both halves of each part, but of one that is not parted."""
+    marked = x[:, depth] > 0
+    if depth == 0 or len(y[marked]) in (0, len(y)):
+        return y.square().sum()
+    first = of_recursion(x[marked], y[marked], depth - 1)
+    return first + of_recursion(x[~marked], y[~marked], depth - 1).tanh()
+
+
+def of_cells(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """As YOLO marks the cells that have objects: two may be in one."""
+    marks = torch.zeros(6, 4, device=x.device)
+    for i in range(3):
+        row, column = (x[i, :2].abs() * 3).clamp(max=3)
+        marks[int(row), int(column)] = 1
+    is_marked = marks > 0
+    return nn.functional.mse_loss(y[is_marked], marks[is_marked])
+
+
+@pytest.mark.parametrize("differentiate", [ms.value_and_grad, bridge.value_and_grad], ids=["MindSpore's", "in one"])
+def test_as_many_cells_as_are_marked(differentiate: Any) -> None:
+    torch.manual_seed(0)
+    compare(Scaled(of_cells), NOTHING[:5], differentiate)
+
+
+@pytest.mark.parametrize("function", [of_images, of_images_in_one_line, of_generator, of_recursion], ids=name_of)
 def test_what_a_loop_leaves_out_is_no_other_size(function: Any) -> None:
     torch.manual_seed(0)
     images = [ARRAYS[0].copy() for _ in range(6)]

@@ -229,6 +229,13 @@ def _answers(
     def met(run: Captured) -> int:
         return sum(not wanted or number in wanted for number in run.tape.data_sizes.places)
 
+    def met_without_any() -> int:
+        """As where each answer of a loop that ends early lets it go on."""
+        try:
+            return met(captured_for(size, ALL_ANSWERS, _last(wanted)))
+        except Exception:
+            return 0  # the function need not run so
+
     false: frozenset[SizeNumber] = frozenset()
     try:
         captured_for(size, false, _last(wanted))
@@ -246,6 +253,8 @@ def _answers(
             flipped.append(captured_for(size, false ^ {number}, _last(wanted)))
             if met(flipped[-1]) > met(run):
                 false ^= {number}
+                if met(flipped[-1]) < met_without_any():
+                    false = ALL_ANSWERS
                 break
         else:
             return false, flipped

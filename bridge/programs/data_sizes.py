@@ -241,7 +241,7 @@ class DataSizes:
 
         Raises: see results.
         """
-        number = self._next_size()
+        number = self._next_size()._replace(is_integer=True)
         found = self.told[number] = self._size(number, None)
         self._add(number, Place(register, "value", calls, line))
         return found, self._told(number, self.places[number])
@@ -289,7 +289,8 @@ class DataSizes:
 
     def _asked_here(self) -> tuple[int, int]:
         """How many answers the call at hand has asked for, and sizes since then."""
-        return self._last[1:] if self._last is not None and self._last.path == self._path() else (0, 0)
+        last = self._last
+        return (last.answers, last.sizes) if last is not None and last.path == self._path() else (0, 0)
 
     def _is_false(self, number: SizeNumber) -> bool:
         """Whether it is taken to be 0, or False, unless it is known."""

@@ -131,6 +131,11 @@ class _Wanted:
         """The positions of inputs that carry answers."""
         return [self.first_size + i for i, number in enumerate(self.numbers) if number.is_answer]
 
+    @property
+    def integers(self) -> list[int]:
+        """The positions of inputs that carry integers that Python asks for."""
+        return [self.first_size + i for i, number in enumerate(self.numbers) if number.is_integer]
+
 
 @dataclass(frozen=True)
 class _Left:
@@ -384,6 +389,7 @@ class GraphProgram:
                 plan_for=plan_for,
                 known=self._shapes,
                 answers=wanted.answers,
+                integers=wanted.integers,
                 is_uniform=wanted.has_one_form,
                 is_count=wanted.is_count,
                 asks_otherwise=wanted.asks_otherwise,

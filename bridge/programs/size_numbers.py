@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import itertools
 from collections.abc import Sequence
 from types import CodeType, FrameType
@@ -21,11 +22,13 @@ class SizeNumber(NamedTuple):
         path: see Path.
         answers: how many answers the run has asked for there, with this one.
         sizes: how many sizes since then, with this one; 0 for an answer.
+        is_integer: whether it is that of an integer that Python asks for.
     """
 
     path: tuple[int, ...]
     answers: int
     sizes: int
+    is_integer: bool = False
 
     @property
     def is_answer(self) -> bool:
@@ -35,13 +38,13 @@ class SizeNumber(NamedTuple):
     @classmethod
     def read(cls, written: Sequence[Any]) -> SizeNumber:
         """A number out of JSON."""
-        path, answers, sizes = written
-        return cls(tuple(path), answers, sizes)
+        path, *others = written
+        return cls(tuple(path), *others)
 
 
 class Path:
     """Where a function is: for each running function of its own, from the outermost on, how often that one has gone
-    back, as a loop does, and its instruction.
+    back, as a loop does, its instruction, and whether it rests there, as a generator does.
 
     Args:
         outermost: the code that runs the function.
@@ -49,27 +52,25 @@ class Path:
 
     def __init__(self, outermost: CodeType) -> None:
         self._outermost = outermost
-        self._frames: list[FrameType] = []  # they stay alive, so that no later one is taken for them
-        self._parts: list[tuple[int, int]] = []
-        self._calls: list[dict[int, int]] = []
+        self._parts: list[_Part] = []
 
     def note(self, frames: Sequence[FrameType]) -> None:
         """It calls PyTorch, with these running, from the innermost on."""
+        before, self._parts = self._parts, []
+        inner: list[_Part] = []
         own = [*reversed(frames)]
-        parts, calls = [], []
         for i, frame in enumerate(own):
-            ran = i < len(self._frames) and self._frames[i] is frame
-            count, before = self._parts[i] if ran else (0, -1)
-            calls.append(self._calls[i] if ran else _calls(frame.f_code))
-            instruction = calls[-1].get(frame.f_lasti, frame.f_lasti)
-            if instruction < before or (instruction == before and self._has_ended(i + 1, own)):
-                count += 1
-            parts.append((count, instruction))
-        self._frames, self._parts, self._calls = own, parts, calls
-
-    def _has_ended(self, depth: int, own: Sequence[FrameType]) -> bool:
-        """Whether the function that ran at this depth is not among those that run now."""
-        return depth < len(self._frames) and (depth >= len(own) or own[depth] is not self._frames[depth])
+            part = before[i] if i < len(before) and before[i].frame is frame else _Part(frame)
+            inner = before[i + 1 :] if part.is_where_it_was else []
+            if i + 1 < len(own):
+                is_ended = bool(inner) and inner[0].frame is not own[i + 1]
+            else:
+                is_ended = bool(inner) and not inner[0].is_generators
+            part.go_on(is_ended)
+            self._parts.append(part)
+        for part in itertools.takewhile(lambda part: part.is_generators, inner):
+            part.rests = True
+            self._parts.append(part)
 
     def is_outermost(self, frame: FrameType) -> bool:
         """Whether what is outside of this one is none of the function."""
@@ -77,12 +78,46 @@ class Path:
 
     def forget(self) -> None:
         """The function has ended."""
-        self._frames, self._parts, self._calls = [], [], []
+        self._parts = []
 
     @property
     def here(self) -> tuple[int, ...]:
         """That of the last call."""
-        return tuple(number for part in self._parts for number in part)
+        return tuple(number for part in self._parts for number in (part.count, part.instruction, part.rests))
+
+
+class _Part:
+    """One function that runs.
+
+    Args:
+        frame: its frame, which stays alive, so that no later one is taken for it.
+    """
+
+    def __init__(self, frame: FrameType) -> None:
+        self.frame = frame
+        self.count = 0
+        self.instruction = -1
+        self.rests = False
+        self._calls = _calls(frame.f_code)
+
+    @property
+    def is_generators(self) -> bool:
+        return bool(self.frame.f_code.co_flags & inspect.CO_GENERATOR)
+
+    @property
+    def is_where_it_was(self) -> bool:
+        """Whether it is at the instruction of the last call."""
+        return self.instruction == self._now
+
+    @property
+    def _now(self) -> int:
+        return self._calls.get(self.frame.f_lasti, self.frame.f_lasti)
+
+    def go_on(self, again: bool) -> None:
+        """It is at an instruction, perhaps for another time: what that had called has ended."""
+        now = self._now
+        self.count += again or now < self.instruction
+        self.instruction, self.rests = now, False
 
 
 @functools.lru_cache(maxsize=1024)

@@ -40,6 +40,8 @@ SUFFIX = " of all sizes"
 _FAMILY = "family "
 # What is tried for sizes that data decides, in the order in which Python asks for them: it may ask for one again.
 _UNEQUAL = (range(1, 33), range(4, 36), (1, 2), (4, 5))
+# And for integers that may be places in a table, in pairs or not, where as many are marked as are not the same.
+_PLACES = (0, 1, 2)
 # Of so many answers each is tried the other way while MindSpore compiles.
 _MOST_FLIPPED = 8
 # So many different sizes of those unknown may be ones that cannot change, as those that a weight's fit.
@@ -86,6 +88,7 @@ class AllSizes:
             not called, or the same as others.
         known: the shapes of all inputs in calls before, whose sizes were known.
         answers: the positions of inputs whose unknown size is 0 or 1, as the answer to a question.
+        integers: the positions of inputs whose unknown size is an integer that Python asks for.
         is_uniform: whether the plans have the form of uniform.py.
         is_count: whether the programs give further sizes that data decides.
         asks_otherwise: whether other answers may lead to sizes that nothing has counted.
@@ -98,6 +101,7 @@ class AllSizes:
     plan_for: PlanFor
     known: Sequence[Sequence[Shape]]
     answers: Collection[int]
+    integers: Collection[int]
     is_uniform: bool
     is_count: bool
     asks_otherwise: bool
@@ -200,6 +204,13 @@ class _Family:
                     unequal[i] = filled(CARRIER, size)
                 with contextlib.suppress(Exception):  # the function need not run with these
                     found = self._of_both(found, self._at(unequal))
+        places = [i for i, position in enumerate(self._unknown) if position in self._wanted.integers]
+        if len(places) >= len(_PLACES):
+            apart = [*shapes]
+            for size, i in zip(itertools.cycle(_PLACES), places, strict=False):
+                apart[i] = filled(CARRIER, size)
+            with contextlib.suppress(Exception):
+                found = self._of_both(found, self._at(apart))
         return found
 
     def _with_nothing(self, found: Plan, shapes: Sequence[Shape]) -> Plan:
