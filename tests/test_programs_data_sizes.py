@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import mindspore as ms
 import numpy as np
@@ -162,7 +163,7 @@ def compare(module: nn.Module, arrays: list[np.ndarray], differentiate: Any = ms
         for one, other in zip(gradients, expected, strict=True):
             np.testing.assert_array_equal(one.asnumpy(), 0 if other is None else other.cpu().numpy())
     for name, buffer in own.named_buffers():
-        np.testing.assert_array_equal(net.parameters_dict()[name].asnumpy(), buffer.cpu().numpy())
+        np.testing.assert_array_equal(net.parameters_dict()[name].asnumpy(), buffer.detach().cpu().numpy())
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=name_of)
@@ -298,6 +299,39 @@ def of_recursion(x: torch.Tensor, y: torch.Tensor, depth: int = 2) -> torch.Tens
     return first + of_recursion(x[~marked], y[~marked], depth - 1).tanh()
 
 
+def until_halted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """As adaptive computation time goes on with those that have not halted: each size follows from the one before."""
+    halting = torch.zeros(len(x), device=x.device)
+    for _ in range(4):
+        goes_on = halting < 1
+        y = y.clone()
+        y[goes_on] = torch.tanh(y[goes_on] * 2)
+        halting[goes_on] += y[goes_on].detach().abs().mean(1)
+    return y * halting[:, None]
+
+
+def by_bytes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Questions of integers."""
+    for _ in range(2):
+        if (y.detach() > 0.5).byte().any():
+            y = y * 0.7
+        if not (y.detach() > 0).sum():
+            y = y + 0.1
+    return y
+
+
+def of_splines(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """As layers of flows transform what lies inside of a box."""
+    for bound in (0.5, 0.8):
+        inside = y.detach().abs() < bound
+        z = torch.zeros_like(y)
+        z[~inside] = y[~inside]
+        if torch.any(inside):
+            z[inside] = y[inside].sin() * x[inside]
+        y = z
+    return y
+
+
 def of_cells(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """As YOLO marks the cells that have objects: two may be in one."""
     marks = torch.zeros(6, 4, device=x.device)
@@ -308,13 +342,47 @@ def of_cells(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return nn.functional.mse_loss(y[is_marked], marks[is_marked])
 
 
+@pytest.mark.parametrize("function", [until_halted, of_splines], ids=name_of)
+def test_sizes_may_follow_from_each_other(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = Mock(side_effect=plan.make_count)
+    monkeypatch.setattr(plan, "make_count", counts)
+    torch.manual_seed(0)
+    compare(Scaled(function), NOTHING)
+    assert function is of_splines or counts.call_count == 1
+
+
+class StartsTable(nn.Module):
+    """A table that the first call fills, with what has a gradient."""
+
+    table: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("table", torch.full((3,), -1.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x).exp()
+        if self.table[2] < 0:
+            self.table[2] = y.mean()
+        return y / self.table[2].detach().clone()
+
+
+@pytest.mark.parametrize("differentiate", [ms.value_and_grad, bridge.value_and_grad], ids=["MindSpore's", "in one"])
+def test_a_buffer_forgets_what_was_written_to_it(differentiate: Any) -> None:
+    torch.manual_seed(0)
+    compare(StartsTable(), ARRAYS, differentiate)
+
+
 @pytest.mark.parametrize("differentiate", [ms.value_and_grad, bridge.value_and_grad], ids=["MindSpore's", "in one"])
 def test_as_many_cells_as_are_marked(differentiate: Any) -> None:
     torch.manual_seed(0)
     compare(Scaled(of_cells), NOTHING[:5], differentiate)
 
 
-@pytest.mark.parametrize("function", [of_images, of_images_in_one_line, of_generator, of_recursion], ids=name_of)
+@pytest.mark.parametrize(
+    "function", [of_images, of_images_in_one_line, of_generator, of_recursion, by_bytes], ids=name_of
+)
 def test_what_a_loop_leaves_out_is_no_other_size(function: Any) -> None:
     torch.manual_seed(0)
     images = [ARRAYS[0].copy() for _ in range(6)]

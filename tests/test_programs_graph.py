@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -25,7 +26,7 @@ from torch.nn import functional as F
 import bridge
 from bridge import aten
 from bridge.op import devices
-from bridge.programs import store
+from bridge.programs import capture, store
 from bridge.programs.state import State
 from shared import data, on_device, torch_device
 
@@ -1166,10 +1167,14 @@ def test_the_error_of_a_check_may_depend_on_data() -> None:
     assert_equal([torch.full((2, 3), 2.0)], [as_cell(Nested())(ms.Tensor(x))])
 
 
+def refuse(x: torch.Tensor) -> None:
+    raise ValueError(f"{x.max().item():.3f} is too large")
+
+
 class SaysNumber(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if (x > 9).any():
-            raise ValueError(f"{x.max().item():.3f} is too large")
+            refuse(x)
         return x * 2
 
 
@@ -1180,6 +1185,49 @@ def test_the_words_of_an_error_may_have_numbers() -> None:
         cell(ms.Tensor(x * 99))
         ms.runtime.synchronize()
     assert_equal([torch.full((2, 3), 2.0)], [cell(ms.Tensor(x))])
+
+
+class RaisesAtOnce(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if (x > 9).any():
+            words = "too large"
+            raise ValueError(words)
+        prior = torch.distributions.Normal(x, x.exp())
+        return prior.log_prob(x + 1)
+
+
+def test_a_question_that_raises_at_once_takes_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Mock(side_effect=capture._captured)
+    monkeypatch.setattr(capture, "_captured", runs)
+    cell, x = as_cell(RaisesAtOnce()), np.ones((2, 3), np.float32)
+    expected = RaisesAtOnce()(on_device(x)).cpu()
+    assert_equal([expected], [cell(ms.Tensor(x))])
+    assert runs.call_count == 1
+    with pytest.raises(RuntimeError, match=r"was taken to be False .*`raise ValueError\(words\)`"):
+        cell(ms.Tensor(x * 99))
+        ms.runtime.synchronize()
+    assert_equal([expected], [cell(ms.Tensor(x))])
+
+
+class GoesOnAfterErrors(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            if (x > 9).any():
+                raise ValueError
+        except ValueError:
+            x = x / 2
+        with contextlib.suppress(ValueError):
+            if (x < -9).any():
+                raise ValueError
+            x = x * 3
+        return x
+
+
+def test_errors_that_the_program_catches_are_no_errors() -> None:
+    net = as_cell(GoesOnAfterErrors())
+    for factor in (1, 99, -99):
+        x = np.full((2, 3), factor, np.float32)
+        assert_equal([GoesOnAfterErrors()(torch.from_numpy(x))], [net(ms.Tensor(x))])
 
 
 class ScalesByData(nn.Module):

@@ -150,6 +150,7 @@ def _captured(
         tape.take_state(tensor, register, register in copied)
     arguments = tensors[len(state) :]
     leaves = [*state, *arguments]
+    _forget_history(state)
     for tensor, spec in zip(leaves, inputs, strict=True):
         tensor.requires_grad_(spec.requires_grad)
     try:
@@ -187,6 +188,7 @@ def _captured(
         raise
     finally:
         tape.path.forget()
+        _forget_history(state)
     tape.kept.give_data(tape.namespaces.values())
     calls, unused = tape.calls, unused_states(tape.calls)
     memory = {storage_of(tensor): i for i, tensor in enumerate(tensors)}
@@ -206,6 +208,13 @@ def _captured(
         no_gradient,
     )
     return found, assigned
+
+
+def _forget_history(state: Sequence[torch.Tensor]) -> None:
+    """Parameters and buffers are leaves in each call, whatever the last one has written to them."""
+    for tensor in state:
+        if tensor.grad_fn is not None:
+            tensor.detach_()
 
 
 def _differentiate(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import copy
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +33,9 @@ CARRIER = (-1, 0)
 _FEW = 2_000
 # Of so many integers it is looked at what follows from a 0.
 _MOST_ZEROS = 3
+
+# So large no size is that code compares one with.
+_LARGE = 2053
 
 _NEGATIVE = "a number that depends on data is negative here, and a graph takes it for a size: PyNative mode knows it"
 _REFUSAL = "a size depends on data, and follows from {}, which a graph does not know: PyNative mode does"
@@ -154,6 +159,11 @@ def _count(
     is_quick: bool,
 ) -> Count:
     """That program, out of two runs in which the other sizes are unlike, if there are others than answers."""
+    run, chain = _chain(captured_for, pair, known, wanted)
+    if chain and wanted is None:
+        return _program(run, chain, needed)
+    if wanted is not None and {*chain} >= run.tape.data_sizes.places.keys() & {*wanted} > set():
+        return _program(run, wanted, needed, chain)
     false, flipped = _answers(captured_for, pair[0], known, wanted, is_quick)
     run = captured_for(pair[0], false, _last(wanted))
     end = _last(wanted) if wanted else _first_after(run, known)
@@ -198,6 +208,37 @@ def _count(
         line = next((place.line for number, place in sizes.items() if number not in known), None)
         raise Refusal(_REFUSAL.format("another one") + in_line(line))
     return replace(found[0], asks_otherwise=asks_otherwise)
+
+
+def _chain(
+    captured_for: CapturedFor, pair: Sequence[int], known: Collection[SizeNumber], wanted: Sequence[SizeNumber] | None
+) -> tuple[Captured, list[SizeNumber]]:
+    """A run, and the numbers of its first sizes if the calls that give them are the same whatever these are, although
+    one follows from another one, as in a loop of `x[mask] = step(x[mask])`. None of them where it has answers first."""
+    first, second = pair
+    run = captured_for(first, frozenset(), _last(wanted))
+    new = (number for number in run.tape.data_sizes.places if number not in known)
+    chain = [*itertools.takewhile(lambda number: not number.is_answer and not number.is_integer, new)]
+    alone = {*_independent(run, known)}
+    for size in (0, 1, second, _LARGE):
+        if alone.issuperset(chain):
+            return run, []
+        try:
+            other = captured_for(size, frozenset(), chain[-1])
+        except Exception:
+            return run, []
+        chain = chain[: _alike(run, other, chain)]
+    return run, chain
+
+
+def _alike(run: Captured, other: Captured, numbers: Sequence[SizeNumber]) -> int:
+    """Of how many first ones of these sizes the programs of two runs are the same."""
+    met = other.tape.data_sizes.places
+    most = sum(1 for _ in itertools.takewhile(met.__contains__, numbers))
+    counts = range(1, most + 1)
+    return bisect.bisect_left(
+        counts, True, key=lambda count: not _are_equal([_program(one, numbers[:count], ()) for one in (run, other)])
+    )
 
 
 def _last(wanted: Sequence[SizeNumber] | None) -> SizeNumber | None:

@@ -21,6 +21,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from bridge.programs.calls import AsksForData, Number, no_modes
+from bridge.programs.guards import is_integer
 from bridge.programs.replaced import Replacement
 
 _OWN_ITEM = torch.Tensor.item
@@ -80,6 +81,8 @@ class DataFloats:
             own = getattr(torch.Tensor, f"__{function.__name__}__", None)
 
             def method(tensor: torch.Tensor) -> Any:
+                if function is bool and is_integer(tensor.dtype):
+                    tensor = tensor != 0  # a question, and no size
                 return function(item(tensor)) if own is None or tensor.dtype.is_floating_point else own(tensor)
 
             return method

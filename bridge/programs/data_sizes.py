@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
 from bridge.infer.shapes import STAND_INS
 from bridge.programs.calls import Refusal, no_modes
@@ -32,9 +32,9 @@ _PUT_IN_COPY = torch.ops.aten.index_put.default
 _MARKED = {torch.ops.aten.nonzero.default}
 
 
-# A run that asks more is a loop.
 _MOST_SIZES = 1000
-_MOST_ANSWERS = 32
+MOST_ANSWERS = 32
+"""A run that asks for more is a loop."""
 
 ALL_ANSWERS = frozenset([SizeNumber((), 0, 0)])
 """Stands for the numbers of all answers. Those beside it are not among them."""
@@ -253,7 +253,7 @@ class DataSizes:
         Raises:
             UnknownSize: see Sizes.
         """
-        if self.refused or self._answers == _MOST_ANSWERS:
+        if self.refused or self.has_all_answers:
             return None
         number = self._next_answer()
         if number not in self._sizes.known and self._sizes.others is None:
@@ -262,6 +262,11 @@ class DataSizes:
         self._answers += 1
         self._add(number, Place(register, "answer", calls, line))
         return found, self._told(number, self.places[number])
+
+    @property
+    def has_all_answers(self) -> bool:
+        """Whether the run has asked for as many as a graph takes."""
+        return self._answers == MOST_ANSWERS
 
     def _add(self, number: SizeNumber, place: Place) -> None:
         if len(self.places) == _MOST_SIZES:
@@ -323,15 +328,33 @@ def put(func: Any, args: Any, fake_mode: FakeTensorMode) -> torch.Tensor:
 def _symbolic(func: Any, args: Any, kwargs: Any, least: int) -> Any:
     """What a call gives, with symbols for sizes that data decides. Its arguments' sizes are taken to be `least` at
     least."""
-    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    leaves, form = tree_flatten((args, kwargs))
+    key = func, least, str(form), tuple(map(_form, leaves))
+    if key not in _symbolic_results:
+        if len(_symbolic_results) == _MOST_KEPT:
+            _symbolic_results.clear()
+        mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
 
-    def like(tensor: torch.Tensor) -> torch.Tensor:
-        shape = [max(size, least) for size in tensor.shape]
-        return torch.empty_strided(shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+        def like(tensor: torch.Tensor) -> torch.Tensor:
+            shape = [max(size, least) for size in tensor.shape]
+            return torch.empty_strided(shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
-    with no_modes(), mode:
-        args, kwargs = tree_map_only(torch.Tensor, like, (args, kwargs))
-        return func(*args, **kwargs)
+        with no_modes(), mode:
+            args, kwargs = tree_map_only(torch.Tensor, like, (args, kwargs))
+            _symbolic_results[key] = func(*args, **kwargs)
+    return _symbolic_results[key]
+
+
+# By the calls, and by what their results follow from: a loop makes the same call many times.
+_symbolic_results: dict[Any, Any] = {}
+_MOST_KEPT = 256
+
+
+def _form(value: Any) -> Any:
+    """What the form of a call's results follows from, in an argument."""
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape), value.stride(), value.dtype, value.device
+    return type(value), value
 
 
 def _tensors(results: Any) -> list[torch.Tensor]:

@@ -28,6 +28,7 @@ import torch
 
 from bridge.programs.calls import Call, Refusal, Register, in_line
 from bridge.programs.messages import is_for_messages
+from bridge.programs.raised import answer_without_error
 
 _TORCH = pathlib.Path(torch.__file__).parent
 _OWN = pathlib.Path(__file__).parent
@@ -166,6 +167,9 @@ class Guards:
             return Answer(None, _BOTH_WAYS, line=line)
         if line in self._mend and of_finite is not None:
             return Answer(of_finite, _NOT_FINITE, line=line, of_finite=of_finite)
+        without_error = answer_without_error(frame)
+        if without_error is not None:
+            return Answer(*without_error, line=line, callers=callers, of_finite=of_finite)
         answer = self._alike(Answer(True, line=line, callers=callers, of_finite=of_finite))
         alike = sum(one.callers == callers and one.value is True and not one.error for one in self._answers)
         return answer if answer.error or alike < _LONG else replace(answer, value=False)

@@ -30,25 +30,28 @@ _DECIDES = (ast.BoolOp, ast.IfExp, ast.Lambda, ast.ListComp, ast.SetComp, ast.Di
 
 def is_for_messages(frame: FrameType) -> bool:
     """Whether it is an `if` that asks, for its test, and that says something and does nothing else."""
+    statement = asking(frame)
+    return isinstance(statement, ast.If) and all(map(_Names(frame).says, (*statement.body, *statement.orelse)))
+
+
+def asking(frame: FrameType) -> ast.If | ast.Assert | None:
+    """The statement that asks, for its test, if it is one whose test is computed as a whole whatever the answer is."""
     if not dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("POP_JUMP"):
-        return False
+        return None
     source = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
-    statement = _ifs(source).get(frame.f_lineno)
-    if statement is None or frame.f_code not in _codes(source):
-        return False
-    return all(map(_Names(frame).says, (*statement.body, *statement.orelse)))
+    statement = _statements(source).get(frame.f_lineno)
+    return statement if frame.f_code in _codes(source) else None
 
 
 @functools.lru_cache(maxsize=64)
-def _ifs(source: str) -> dict[int, ast.If]:
-    """The `if`s of a file whose tests are computed as a whole whatever the answer is, by the lines of these."""
+def _statements(source: str) -> dict[int, ast.If | ast.Assert]:
+    """Those of a file, by the lines of their tests."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return {}
-    found = [
-        node for node in ast.walk(tree) if isinstance(node, ast.If) and not any(map(_decides, ast.walk(node.test)))
-    ]
+    asking = (node for node in ast.walk(tree) if isinstance(node, (ast.If, ast.Assert)))
+    found = [node for node in asking if not any(map(_decides, ast.walk(node.test)))]
     return {line: node for node in found for line in range(node.test.lineno, (node.test.end_lineno or 0) + 1)}
 
 

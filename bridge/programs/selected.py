@@ -18,6 +18,7 @@ from bridge.programs.in_cpp import library
 from bridge.programs.marked_copies import MarkedCopies
 from bridge.programs.memory import storage_of
 from bridge.programs.replaced import Replacement, caller
+from bridge.programs.wrong_on_meta import MASK_DTYPES
 
 _OPS: Any = torch.ops.bridge
 _GET, _SET = torch.Tensor.__getitem__, torch.Tensor.__setitem__
@@ -52,14 +53,20 @@ class Selected:
 
     Args:
         is_known: whether a tensor has data that is the same in each call.
+        is_counting: whether the run is for a program that counts: what it puts has the same calls for all sizes.
         calls: those of the run until now.
         tensors: those of the registers.
     """
 
     def __init__(
-        self, is_known: Callable[[torch.Tensor], bool], calls: Sequence[Call], tensors: Sequence[torch.Tensor]
+        self,
+        is_known: Callable[[torch.Tensor], bool],
+        is_counting: bool,
+        calls: Sequence[Call],
+        tensors: Sequence[torch.Tensor],
     ) -> None:
         self._is_known = is_known
+        self._is_counting = is_counting
         self._copies = MarkedCopies(is_known)
         self._calls, self._tensors = calls, tensors
         self._parts: dict[int, _Part] = {}  # by the memory of the copies
@@ -84,7 +91,10 @@ class Selected:
                 return None
             found = self._places(tensor, index)
             if found is None:
-                return _SET(tensor, index, value)
+                if not self._is_counting or not _is_plain_put(tensor, index, value):
+                    return _SET(tensor, index, value)
+                tensor.index_put_((index,), value)
+                return None
             dims, indices, others = found
             if any(not isinstance(item, slice) and item is not Ellipsis for item in others):
                 return _SET(tensor, index, value)
@@ -150,11 +160,23 @@ class Selected:
         )
 
 
+def _is_plain_put(tensor: torch.Tensor, index: Any, value: Any) -> bool:
+    """Whether PyTorch puts a value as it is, but for a leading dimension of size 1 that it takes away."""
+    return (
+        isinstance(index, torch.Tensor)
+        and index.dtype in MASK_DTYPES
+        and 0 < index.dim() <= tensor.dim()
+        and isinstance(value, torch.Tensor)
+        and (value.dtype, value.device) == (tensor.dtype, tensor.device)
+        and value.dim() <= tensor.dim() - index.dim() + 1
+    )
+
+
 def _dimensions(item: Any) -> int:
     """How many dimensions of the tensor an item of an index is for; 0 of an ellipsis, which takes what is left."""
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
-    is_mask = isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8)
+    is_mask = isinstance(item, torch.Tensor) and item.dtype in MASK_DTYPES
     return item.dim() if is_mask else 1
 
 

@@ -10,9 +10,12 @@ import dis
 import functools
 import inspect
 import itertools
+import sys
 from collections.abc import Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
+
+_BACKWARD = (sys.maxsize,)
 
 
 class SizeNumber(NamedTuple):
@@ -82,8 +85,12 @@ class Path:
 
     @property
     def here(self) -> tuple[int, ...]:
-        """That of the last call."""
-        return tuple(number for part in self._parts for number in (part.count, part.instruction, part.rests))
+        """That of the last call. Backward, which runs none of its functions, comes after all of them."""
+        return (
+            _BACKWARD
+            if not self._parts
+            else tuple(number for part in self._parts for number in (part.count, part.instruction, part.rests))
+        )
 
 
 class _Part:

@@ -42,7 +42,7 @@ from bridge.programs.calls import (
     results_of,
 )
 from bridge.programs.data_floats import DataFloats
-from bridge.programs.data_sizes import DataSizes, Place, Sizes, Told, UnknownSize, is_put, put
+from bridge.programs.data_sizes import MOST_ANSWERS, DataSizes, Place, Sizes, Told, UnknownSize, is_put, put
 from bridge.programs.drawn_ranges import answer_of_all, bounds
 from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.finiteness import answer_of_finite
@@ -121,7 +121,8 @@ class Tape(TorchDispatchMode):
         self.draws = Draws(self._like, self._generator_state, self.data_of, self.calls, self.tensors)
         self.momentum = RunTimeMomentum(self.register)
         self.packed = Packed()
-        self.selected = Selected(lambda index: self.data_of(index) is not None, self.calls, self.tensors)
+        is_counting = sizes.others is not None
+        self.selected = Selected(lambda index: self.data_of(index) is not None, is_counting, self.calls, self.tensors)
         self.floats = DataFloats(self.register, self._bounds, self._is_late)
         self.asked = 0
         """How often the function has called PyTorch."""
@@ -486,7 +487,7 @@ class Tape(TorchDispatchMode):
             if number is None:
                 if isinstance(error, DynamicOutputShapeException):
                     raise Refusal(_unknown_shape(func)) from None
-                asks = AsksForData(_UNKNOWN_VALUE)
+                asks = AsksForData(_TOO_MANY if question and self.data_sizes.has_all_answers else _UNKNOWN_VALUE)
                 asks.question = question
                 raise asks from None
             return number
@@ -620,6 +621,10 @@ _MISCOUNTED = (
 _GUESSED = (
     "a size that depends on data was taken to be {}, with which the program fits together, and is another one now: "
     "PyNative mode takes it as it is"
+)
+_TOO_MANY = (
+    f"Python asks more than {MOST_ANSWERS} times (`if`, `while` ...) what depends on data, as a loop does, which a "
+    "graph does not follow: PyNative mode does"
 )
 _UNKNOWN_VALUE = _unknown("Python (`if`, `int`, `.item()` ...) asks for a value")
 
