@@ -332,6 +332,51 @@ def of_splines(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def after_a_loop(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Of as many rounds as data says."""
+    total = y.sum()
+    for row in y[x[:, 1] > 0]:
+        total = total + row.sin().sum()
+    found = y[x[:, 0] > 0]
+    return total + found.cos().sum() * len(found)
+
+
+class Boxes:
+    """As detectors keep them."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    def __getitem__(self, item: torch.Tensor) -> Boxes:
+        return Boxes(self.tensor[item])
+
+
+def of_own_items(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    boxes = Boxes(y)
+    for _ in range(2):
+        boxes = boxes[boxes.tensor.detach()[:, 0] < 0.5]
+    return boxes.tensor.sum() + y.sum()
+
+
+def of_one_number(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """What follows from a size only if it is a certain one."""
+    found = y[x[:, 0] > 0]
+    if len(found) == 2:
+        found = found * 3
+    rest = found[found.detach()[:, 1] > 0]
+    return rest.sum() + y.sum()
+
+
+def with_an_error(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """As detectors name the first box that is none."""
+    bad = x > 99
+    if bad.any():
+        first = torch.where(bad.any(1))[0][0]
+        raise ValueError(f"row {first} is bad")
+    found = y[x > 0]
+    return found[found.detach() > 0.1].sum() + y.sum()
+
+
 def of_cells(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """As YOLO marks the cells that have objects: two may be in one."""
     marks = torch.zeros(6, 4, device=x.device)
@@ -349,6 +394,22 @@ def test_sizes_may_follow_from_each_other(function: Any, monkeypatch: pytest.Mon
     torch.manual_seed(0)
     compare(Scaled(function), NOTHING)
     assert function is of_splines or counts.call_count == 1
+
+
+class Marks(nn.Module):
+    def __init__(self, least: float) -> None:
+        super().__init__()
+        self.layer, self.least = nn.Linear(4, 4), least
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        found = y[y.detach() > self.least]
+        return y * 0.5 + found.sum() * 0.1 * len(found)
+
+
+def test_parts_of_a_sequence_have_places_of_their_own() -> None:
+    torch.manual_seed(0)
+    compare(nn.Sequential(Marks(0.0), Marks(0.3), nn.Tanh(), Marks(-0.1)), NOTHING)
 
 
 class StartsTable(nn.Module):
@@ -380,9 +441,13 @@ def test_as_many_cells_as_are_marked(differentiate: Any) -> None:
     compare(Scaled(of_cells), NOTHING[:5], differentiate)
 
 
-@pytest.mark.parametrize(
-    "function", [of_images, of_images_in_one_line, of_generator, of_recursion, by_bytes], ids=name_of
-)
+PLACES = [
+    of_images, of_images_in_one_line, of_generator, of_recursion, by_bytes, after_a_loop, of_own_items, of_one_number,
+    with_an_error,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", PLACES, ids=name_of)
 def test_what_a_loop_leaves_out_is_no_other_size(function: Any) -> None:
     torch.manual_seed(0)
     images = [ARRAYS[0].copy() for _ in range(6)]

@@ -19,12 +19,12 @@ from bridge.primitive.graph_calls import add_lines
 from bridge.programs import checkpoints, constant_arguments, data_floats, in_lists, leaves, numbers_in_lists
 from bridge.programs.added_gradients import gradients_of
 from bridge.programs.allclose import ALLCLOSE
-from bridge.programs.calls import Call, Refusal, in_line
+from bridge.programs.calls import Call, Refusal, in_line, in_lines
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
-from bridge.programs.data_sizes import NOT_TOLD, Sizes
+from bridge.programs.data_sizes import NOT_TOLD, Sizes, UnknownSize
 from bridge.programs.draws import unused_states
 from bridge.programs.formatted import FORMAT
-from bridge.programs.guards import Guards
+from bridge.programs.guards import Guards, is_raised
 from bridge.programs.held import Changes
 from bridge.programs.istft import ISTFT
 from bridge.programs.kept_elsewhere import is_own
@@ -46,6 +46,9 @@ _REPLACEMENTS = [
     *constant_arguments.REPLACEMENTS, *in_lists.REPLACEMENTS, *numbers_in_lists.REPLACEMENTS, checkpoints.REPLACEMENT,
     leaves.REPLACEMENT, *ALLCLOSE, *_MATMUL, FORMAT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, *PROD, _QUIET, *SEEDS,
 ]  # fmt: skip
+
+
+_NOT_COUNTED = "PyTorch asks for a shape that depends on data, which a graph does not know: PyNative mode does"
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,8 @@ def capture(
         except Refusal:
             raise
         except Exception as error:
+            if guards.gave_sizes and not is_raised(error):
+                raise UnknownSize(_NOT_COUNTED + in_lines(error)) from None
             if not guards.failed(error):
                 raise
             copied.clear()  # with another answer it may assign others
@@ -126,6 +131,8 @@ def capture(
             if not assigned <= copied:
                 copied |= assigned
             elif guards.succeeded():
+                if guards.gave_sizes:
+                    raise UnknownSize(_NOT_COUNTED)
                 return captured
             else:
                 copied.clear()
@@ -213,7 +220,7 @@ def _captured(
 def _forget_history(state: Sequence[torch.Tensor]) -> None:
     """Parameters and buffers are leaves in each call, whatever the last one has written to them."""
     for tensor in state:
-        if tensor.grad_fn is not None:
+        if tensor.grad_fn is not None and not tensor._is_view():
             tensor.detach_()
 
 

@@ -21,6 +21,7 @@ from bridge.programs.data_sizes import ALL_ANSWERS, STAND_INS_OF_SIZES, Place, S
 from bridge.programs.drawn_before import given_back, with_draws
 from bridge.programs.fits import MOST, OTHERS, fitting
 from bridge.programs.listing import Listing, new_register
+from bridge.programs.looks import LARGE
 from bridge.programs.memory import storage_of
 from bridge.programs.size_numbers import SizeNumber
 from bridge.programs.split import split
@@ -33,9 +34,6 @@ CARRIER = (-1, 0)
 _FEW = 2_000
 # Of so many integers it is looked at what follows from a 0.
 _MOST_ZEROS = 3
-
-# So large no size is that code compares one with.
-_LARGE = 2053
 
 _NEGATIVE = "a number that depends on data is negative here, and a graph takes it for a size: PyNative mode knows it"
 _REFUSAL = "a size depends on data, and follows from {}, which a graph does not know: PyNative mode does"
@@ -108,7 +106,10 @@ def count(
 
     def sizes(others: int, false: frozenset[SizeNumber] = frozenset(), end: SizeNumber | None = None) -> Sizes:
         known = {**told.known, **dict.fromkeys(guessed, others), **guesses}
-        return replace(told, known=known, others=others, false=false, guessed=frozenset(guesses), end=end)
+        is_large = others == LARGE
+        return replace(
+            told, known=known, others=others, false=false, guessed=frozenset(guesses), end=end, finds_looks=is_large
+        )
 
     guesses: dict[SizeNumber, int] = {}
     if guessed:
@@ -214,21 +215,38 @@ def _chain(
     captured_for: CapturedFor, pair: Sequence[int], known: Collection[SizeNumber], wanted: Sequence[SizeNumber] | None
 ) -> tuple[Captured, list[SizeNumber]]:
     """A run, and the numbers of its first sizes if the calls that give them are the same whatever these are, although
-    one follows from another one, as in a loop of `x[mask] = step(x[mask])`. None of them where it has answers first."""
+    one follows from another one, as in a loop of `x[mask] = step(x[mask])`. None of them where it has answers first,
+    makes more calls for larger sizes, or has code of its own that looks at them."""
     first, second = pair
     run = captured_for(first, frozenset(), _last(wanted))
     new = (number for number in run.tape.data_sizes.places if number not in known)
     chain = [*itertools.takewhile(lambda number: not number.is_answer and not number.is_integer, new)]
     alone = {*_independent(run, known)}
-    for size in (0, 1, second, _LARGE):
-        if alone.issuperset(chain):
-            return run, []
+    while not alone.issuperset(chain):
+        alike = _whatever_sizes(captured_for, second, run, chain)
+        if alike == chain:
+            return run, chain
+        chain = alike
+    return run, []
+
+
+def _whatever_sizes(captured_for: CapturedFor, second: int, run: Captured, chain: list[SizeNumber]) -> list[SizeNumber]:
+    """As many first ones of these sizes as a run has shown to be given by the same calls whatever they are."""
+    asked = set[int]()
+    for size in (0, 1, second, LARGE):
         try:
             other = captured_for(size, frozenset(), chain[-1])
         except Exception:
-            return run, []
-        chain = chain[: _alike(run, other, chain)]
-    return run, chain
+            return []
+        looked_after = other.tape.data_sizes.looked_after
+        alike = chain[: _alike(run, other, chain)]
+        alike = [number for number in alike if looked_after is None or number <= looked_after]
+        if alike != chain:
+            return alike
+        asked.add(other.tape.asked)
+        if len(asked) > 1:  # it loops over what it has found
+            return []
+    return chain
 
 
 def _alike(run: Captured, other: Captured, numbers: Sequence[SizeNumber]) -> int:

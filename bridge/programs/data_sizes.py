@@ -54,6 +54,8 @@ def stand_ins(shapes: Iterable[Sequence[int]]) -> list[tuple[int, int]]:
     return [*STAND_INS_OF_SIZES, *([(multiple, 2 * multiple)] if multiple <= _LARGE else [])]
 
 
+_SAME_PLACE = "sizes that depend on data have places that a graph does not tell apart: PyNative mode takes them"
+
 # A file, and a line of it.
 Line = tuple[str, int]
 
@@ -86,6 +88,7 @@ class Sizes:
         least: whether torch.bincount is taken to give no more numbers than it has to (`minlength`).
         are_late: whether an integer that Python asks for is a size only when Python needs it (data_floats.py).
         end: the run ends once it has met a size with this number, or a later one; None if it runs to its own end.
+        finds_looks: whether the run finds out if the function's own code looks at sizes (looks.py).
         tapes: takes those of the runs with them (tape.py), if somebody asks for them.
     """
 
@@ -98,6 +101,7 @@ class Sizes:
     least: bool = False
     are_late: bool = False
     end: SizeNumber | None = None
+    finds_looks: bool = False
     tapes: list[Any] | None = None
 
 
@@ -144,20 +148,29 @@ class DataSizes:
         sizes: see Sizes.
         tensors: those of the registers.
         path: gives that of the call at hand.
+        may_be_any: whether a size that nothing has counted may be any, as on the way to an error.
 
     Attributes:
         places: what has them, by their numbers.
         told: the integers among them, by their numbers.
         sized: for each register of which data decides sizes, their numbers.
         refused: why no further one is taken, but of a mask; empty if it is.
+        looked_after: the number of the last size that there was when the function's own code first looked at one.
         takes_least, are_late, end: see Sizes.
     """
 
-    def __init__(self, sizes: Sizes, tensors: Sequence[torch.Tensor], path: Callable[[], tuple[int, ...]]) -> None:
+    def __init__(
+        self,
+        sizes: Sizes,
+        tensors: Sequence[torch.Tensor],
+        path: Callable[[], tuple[int, ...]],
+        may_be_any: Callable[[], bool],
+    ) -> None:
         self.places: dict[SizeNumber, Place] = {}
         self.told: dict[SizeNumber, int] = {}
         self.sized: dict[int, list[SizeNumber]] = {}
         self.refused = ""
+        self.looked_after: SizeNumber | None = None
         self._of_masks: dict[int, SizeNumber] = {}  # the numbers of sizes, by the masks' registers
         self.takes_least = sizes.least
         self.are_late = sizes.are_late
@@ -166,9 +179,14 @@ class DataSizes:
         self._sizes = sizes
         self._tensors = tensors
         self._path = path
+        self._may_be_any = may_be_any
         self._new: dict[SizeNumber, tuple[int, int]] = {}
         self._last: SizeNumber | None = None
         self._answers = 0  # so many have been asked for
+
+    def look(self) -> None:
+        """The function's own code looks at a size."""
+        self.looked_after = self.looked_after or self._last
 
     def end_if_met(self) -> None:
         """Raise Ended if the run has met all that it was for. What has the last of them has to be made by now."""
@@ -271,6 +289,8 @@ class DataSizes:
     def _add(self, number: SizeNumber, place: Place) -> None:
         if len(self.places) == _MOST_SIZES:
             raise Refusal(f"data decides {_MOST_SIZES} sizes, which are more than a graph takes: PyNative mode does")
+        if self._last is not None and number <= self._last:
+            raise Refusal(_SAME_PLACE)
         self.places[number] = place
         self._last = number
 
@@ -307,6 +327,8 @@ class DataSizes:
             raise Refusal(self.refused)
         sizes = self._sizes
         size = sizes.known.get(number, sizes.others)
+        if size is None and sizes.known and self._may_be_any():
+            return STAND_INS[0]
         if size is None:
             raise UnknownSize
         return 0 if self._is_false(number) and number not in sizes.known else size
@@ -330,7 +352,8 @@ def _symbolic(func: Any, args: Any, kwargs: Any, least: int) -> Any:
     least."""
     leaves, form = tree_flatten((args, kwargs))
     key = func, least, str(form), tuple(map(_form, leaves))
-    if key not in _symbolic_results:
+    results = _symbolic_results.get(key)
+    if results is None:
         if len(_symbolic_results) == _MOST_KEPT:
             _symbolic_results.clear()
         mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
@@ -341,8 +364,8 @@ def _symbolic(func: Any, args: Any, kwargs: Any, least: int) -> Any:
 
         with no_modes(), mode:
             args, kwargs = tree_map_only(torch.Tensor, like, (args, kwargs))
-            _symbolic_results[key] = func(*args, **kwargs)
-    return _symbolic_results[key]
+            results = _symbolic_results[key] = func(*args, **kwargs)
+    return results
 
 
 # By the calls, and by what their results follow from: a loop makes the same call many times.

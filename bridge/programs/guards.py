@@ -95,6 +95,9 @@ class Guards:
         takes_held: whether what buffers hold is the answer, where they give one (held.py), and nothing else is tried.
         of_changed: whether, where they are not, data says which in these lines, also if buffers give an answer.
 
+    Attributes:
+        gave_sizes: whether the run was given sizes that nothing has counted.
+
     Raises:
         Refusal: it takes too many runs.
     """
@@ -110,6 +113,7 @@ class Guards:
         self._answers: list[Answer] = []
         self._asked = self._numbers = 0
         self._gives_numbers = True
+        self.gave_sizes = False
         self._gave_numbers = False
         self._gave_integers = False
         self._integer = 0  # the position of the one that is given
@@ -123,7 +127,7 @@ class Guards:
             line = self._answers[-1].line if self._answers else ("", 0)
             raise Refusal(_TOO_MANY + in_line(FrameSummary(*line, "forward", lookup_line=False)))
         self._asked = self._numbers = 0
-        self._gave_numbers = self._gave_integers = False
+        self._gave_numbers = self._gave_integers = self.gave_sizes = False
 
     def answer(self, of_finite: Callable[[], bool | None], held: Callable[[], bool | None]) -> Answer:
         """That of the next question.
@@ -187,6 +191,13 @@ class Guards:
         """Whether the other value of each answer so far is known to lead to an error: this run is not on that way."""
         return all(answer.error for answer in self._answers[: self._asked])
 
+    def may_be_any_size(self) -> bool:
+        """Whether a size that nothing has counted may be any in this run, which may be on the way to an error."""
+        if self.is_settled():
+            return False
+        self.gave_sizes = True
+        return True
+
     def number(self, dtype: torch.dtype) -> float | None:
         """What stands for one that the run asks for; None where it is not on the way to an error."""
         if self.is_settled() or not self._gives_numbers:
@@ -205,7 +216,7 @@ class Guards:
 
     def failed(self, error: Exception) -> bool:
         """The run ended in an error. Whether an answer is what led to it, and the other is to be tried."""
-        if (self._gave_numbers or self._gave_integers) and not (self._gives_numbers and _is_raised(error)):
+        if (self._gave_numbers or self._gave_integers) and not (self._gives_numbers and is_raised(error)):
             if self._gave_integers and self._gives_numbers and self._integer + 1 < len(_INTEGERS):
                 self._integer += 1
             else:
@@ -312,7 +323,7 @@ def checks(answer: Answer, register: int, negated: int) -> list[Call]:
     return [*found, Call(torch.ops.aten._assert_async.msg, [Register(register), message], [])]
 
 
-def _is_raised(error: Exception) -> bool:
+def is_raised(error: Exception) -> bool:
     """Whether a `raise` or `assert` has raised it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import gc
 import pathlib
+import re
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType, SimpleNamespace
@@ -24,14 +25,13 @@ _FOREIGN = tuple(f"{folder}/" for folder in (*torch.__path__, *ms.__path__, path
 
 
 _PYTHON = (f"{sysconfig.get_path('stdlib')}/", "<frozen ")
-# Which may lie in Python's folder.
-_INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
+_INSTALLED = re.compile("/(site|dist)-packages/")  # in Python's folder, but not of it
 
 
 @functools.lru_cache(maxsize=4096)
 def is_own(file: str) -> bool:
     """Whether a file is neither PyTorch's nor MindSpore's nor the bridge's nor Python's."""
-    return not file.startswith(_FOREIGN) and (not file.startswith(_PYTHON) or file.startswith(_INSTALLED))
+    return not file.startswith(_FOREIGN) and (not file.startswith(_PYTHON) or bool(_INSTALLED.search(file)))
 
 
 class KeptElsewhere:

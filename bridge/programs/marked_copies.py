@@ -47,9 +47,11 @@ class MarkedCopies:
         if (
             not isinstance(place, torch.Tensor)
             or (place.shape, place.dtype, place.device) != (tensor.shape, tensor.dtype, tensor.device)
+            or any(step == 0 and size > 1 for step, size in zip(place.stride(), place.shape, strict=True))
             or index.shape != tensor.shape[: index.dim()]
             or index.device != tensor.device
             or torch._C._functorch.peek_interpreter_stack() is not None
+            or torch.autograd.forward_ad._current_level >= 0
             or self._is_known(index)
         ):
             return None

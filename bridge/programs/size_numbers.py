@@ -6,16 +6,14 @@ objects that a loop goes past, a branch, an expert. Numbers are in the order of 
 
 from __future__ import annotations
 
+import bisect
 import dis
 import functools
 import inspect
 import itertools
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
-
-_BACKWARD = (sys.maxsize,)
 
 
 class SizeNumber(NamedTuple):
@@ -46,32 +44,34 @@ class SizeNumber(NamedTuple):
 
 
 class Path:
-    """Where a function is: for each running function of its own, from the outermost on, how often that one has gone
-    back, as a loop does, its instruction, and whether it rests there, as a generator does.
-
-    Args:
-        outermost: the code that runs the function.
-    """
+    """Where a function is, as numbers that grow as it goes on: how often its outermost function of its own has become
+    another one, as in a `Sequential`, and for each running one, from there on, where that is (see _Part)."""
 
     def __init__(self, outermost: CodeType) -> None:
+        """
+        Args:
+            outermost: the code that runs the function.
+        """
         self._outermost = outermost
+        self._count = 0
         self._parts: list[_Part] = []
 
     def note(self, frames: Sequence[FrameType]) -> None:
         """It calls PyTorch, with these running, from the innermost on."""
         before, self._parts = self._parts, []
-        inner: list[_Part] = []
         own = [*reversed(frames)]
+        inner = before
+        self._count += [part.frame for part in before[:1]] != own[:1]
         for i, frame in enumerate(own):
             part = before[i] if i < len(before) and before[i].frame is frame else _Part(frame)
             inner = before[i + 1 :] if part.is_where_it_was else []
             if i + 1 < len(own):
-                is_ended = bool(inner) and inner[0].frame is not own[i + 1]
+                has_ended = bool(inner) and inner[0].frame is not own[i + 1]
             else:
-                is_ended = bool(inner) and not inner[0].is_generators
-            part.go_on(is_ended)
+                has_ended = bool(inner) and not inner[0].is_generators
+            part.go_on(has_ended)
             self._parts.append(part)
-        for part in itertools.takewhile(lambda part: part.is_generators, inner):
+        for part in itertools.takewhile(lambda part: part.is_generators, inner if own else []):
             part.rests = True
             self._parts.append(part)
 
@@ -85,16 +85,12 @@ class Path:
 
     @property
     def here(self) -> tuple[int, ...]:
-        """That of the last call. Backward, which runs none of its functions, comes after all of them."""
-        return (
-            _BACKWARD
-            if not self._parts
-            else tuple(number for part in self._parts for number in (part.count, part.instruction, part.rests))
-        )
+        """That of the last call."""
+        return self._count, *(number for part in self._parts for number in part.place)
 
 
 class _Part:
-    """One function that runs.
+    """One function that runs. It is in some loops, each for the so manieth time, and at an instruction, perhaps again.
 
     Args:
         frame: its frame, which stays alive, so that no later one is taken for it.
@@ -102,10 +98,11 @@ class _Part:
 
     def __init__(self, frame: FrameType) -> None:
         self.frame = frame
-        self.count = 0
-        self.instruction = -1
         self.rests = False
-        self._calls = _calls(frame.f_code)
+        self._code = _code(frame.f_code)
+        self._instruction = -1
+        self._again = 0
+        self._loops: dict[tuple[int, int], int] = {}  # those that it is in, from the outermost on
 
     @property
     def is_generators(self) -> bool:
@@ -114,22 +111,58 @@ class _Part:
     @property
     def is_where_it_was(self) -> bool:
         """Whether it is at the instruction of the last call."""
-        return self.instruction == self._now
+        return self._instruction == self._code.instruction(self.frame.f_lasti)
 
     @property
-    def _now(self) -> int:
-        return self._calls.get(self.frame.f_lasti, self.frame.f_lasti)
+    def place(self) -> Iterator[int]:
+        """It, in numbers that grow."""
+        for (start, _), count in self._loops.items():
+            yield from (start, count)
+        yield from (self._instruction, self._again, self.rests)
 
-    def go_on(self, again: bool) -> None:
-        """It is at an instruction, perhaps for another time: what that had called has ended."""
-        now = self._now
-        self.count += again or now < self.instruction
-        self.instruction, self.rests = now, False
+    def go_on(self, has_ended: bool) -> None:
+        """It calls PyTorch.
+
+        Args:
+            has_ended: whether what it had called at the same instruction has ended.
+        """
+        now = self._code.instruction(self.frame.f_lasti)
+        if now == self._instruction:
+            self._again += has_ended or self.rests
+        else:
+            loops = [loop for loop in self._code.loops if loop[0] <= now <= loop[1]]
+            entered = {loop: self._loops.get(loop, 0) for loop in loops}
+            common = [loop for loop in loops if loop in self._loops]
+            if now < self._instruction and common:
+                entered[common[-1]] += 1
+            self._again, self._loops = 0, entered
+        self._instruction, self.rests = now, False
 
 
-@functools.lru_cache(maxsize=1024)
-def _calls(code: CodeType) -> dict[int, int]:
-    """Python 3.11 has two instructions for a call, of which it makes the first one or both. By the offset of each first
-    one that of the second."""
-    pairs = itertools.pairwise(dis.get_instructions(code))
-    return {first.offset: second.offset for first, second in pairs if first.opname == "PRECALL"}
+class _Code:
+    """What tells where a function's code is.
+
+    Args:
+        code: of the function.
+    """
+
+    def __init__(self, code: CodeType) -> None:
+        found = [one for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG"]
+        self._offsets = [one.offset for one in found]
+        # Python 3.11 has two instructions for a call, of which it makes the first one or both.
+        self._second = {one.offset: two.offset for one, two in itertools.pairwise(found) if one.opname == "PRECALL"}
+        jumps = ((one.argval, one.offset) for one in found if one.opcode in _JUMPS and one.argval <= one.offset)
+        ends: dict[int, int] = {}
+        for start, end in jumps:
+            ends[start] = max(end, ends.get(start, end))
+        self.loops = sorted(ends.items(), key=lambda loop: (loop[0], -loop[1]))
+        """Where its loops begin and end, from the outermost on."""
+
+    def instruction(self, offset: int) -> int:
+        """That at an offset, or before: a specialized one may say that it is behind its beginning."""
+        found = self._offsets[bisect.bisect_right(self._offsets, offset) - 1]
+        return self._second.get(found, found)
+
+
+_JUMPS = {*dis.hasjrel, *dis.hasjabs}
+_code = functools.lru_cache(maxsize=1024)(_Code)

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from bridge.primitive import direct
-from bridge.programs import ctc_loss, cudnn_dropout, python_draws
+from bridge.programs import ctc_loss, cudnn_dropout, looks, python_draws
 from bridge.programs.answered import Answered
 from bridge.programs.assigned_data import AssignedData
 from bridge.programs.calls import (
@@ -101,7 +101,7 @@ class Tape(TorchDispatchMode):
         self.tensors: list[torch.Tensor] = []
         """Each register's tensor. Tensors are told apart by identity, so all of them stay alive."""
         self.path = Path(sys._getframe(1).f_code)
-        self.data_sizes = DataSizes(sizes, self.tensors, lambda: self.path.here)
+        self.data_sizes = DataSizes(sizes, self.tensors, lambda: self.path.here, guards.may_be_any_size)
         self.constants: dict[int, torch.Tensor] = {}
         """The registers of tensors that the program found: what is neither an input nor a result."""
         self.fresh: set[int] = set()
@@ -121,6 +121,7 @@ class Tape(TorchDispatchMode):
         self.draws = Draws(self._like, self._generator_state, self.data_of, self.calls, self.tensors)
         self.momentum = RunTimeMomentum(self.register)
         self.packed = Packed()
+        self._finds_looks = sizes.finds_looks
         is_counting = sizes.others is not None
         self.selected = Selected(lambda index: self.data_of(index) is not None, is_counting, self.calls, self.tensors)
         self.floats = DataFloats(self.register, self._bounds, self._is_late)
@@ -242,6 +243,7 @@ class Tape(TorchDispatchMode):
             self.assigned.replacement(),
             *self.floats.replacements(),
             *python_draws.replacements(self.floats),
+            *(looks.replacements(self.data_sizes.look) if self._finds_looks else ()),
             Replacement(torch._subclasses, "FakeTensor", fake),
         ]
 
