@@ -377,6 +377,17 @@ def with_an_error(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return found[found.detach() > 0.1].sum() + y.sum()
 
 
+def of_answers_that_exclude_each_other(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """It would be an error if all of them were True."""
+    is_more, is_less = bool(x.sum() > 0), bool(x.sum() <= 0)
+    if is_more and is_less:
+        y = y.view(5, 5)
+    if is_less:
+        return y.sum()
+    found = y[x > 0]
+    return found[found.detach() > 0].sum()
+
+
 def of_cells(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """As YOLO marks the cells that have objects: two may be in one."""
     marks = torch.zeros(6, 4, device=x.device)
@@ -443,7 +454,7 @@ def test_as_many_cells_as_are_marked(differentiate: Any) -> None:
 
 PLACES = [
     of_images, of_images_in_one_line, of_generator, of_recursion, by_bytes, after_a_loop, of_own_items, of_one_number,
-    with_an_error,
+    with_an_error, of_answers_that_exclude_each_other,
 ]  # fmt: skip
 
 

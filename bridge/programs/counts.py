@@ -160,11 +160,9 @@ def _count(
     is_quick: bool,
 ) -> Count:
     """That program, out of two runs in which the other sizes are unlike, if there are others than answers."""
-    run, chain = _chain(captured_for, pair, known, wanted)
-    if chain and wanted is None:
-        return _program(run, chain, needed)
-    if wanted is not None and {*chain} >= run.tape.data_sizes.places.keys() & {*wanted} > set():
-        return _program(run, wanted, needed, chain)
+    chained = _chained(captured_for, pair, known, needed, wanted)
+    if chained is not None:
+        return chained
     false, flipped = _answers(captured_for, pair[0], known, wanted, is_quick)
     run = captured_for(pair[0], false, _last(wanted))
     end = _last(wanted) if wanted else _first_after(run, known)
@@ -211,23 +209,37 @@ def _count(
     return replace(found[0], asks_otherwise=asks_otherwise)
 
 
-def _chain(
-    captured_for: CapturedFor, pair: Sequence[int], known: Collection[SizeNumber], wanted: Sequence[SizeNumber] | None
-) -> tuple[Captured, list[SizeNumber]]:
-    """A run, and the numbers of its first sizes if the calls that give them are the same whatever these are, although
-    one follows from another one, as in a loop of `x[mask] = step(x[mask])`. None of them where it has answers first,
-    makes more calls for larger sizes, or has code of its own that looks at them."""
+def _chained(
+    captured_for: CapturedFor,
+    pair: Sequence[int],
+    known: Collection[SizeNumber],
+    needed: Collection[int],
+    wanted: Sequence[SizeNumber] | None,
+) -> Count | None:
+    """The program, if the calls that give sizes are the same whatever these are, although one follows from another one,
+    as in a loop of `x[mask] = step(x[mask])`. None if there are answers first, more calls for larger sizes, or code of
+    the function's own that looks at them."""
     first, second = pair
-    run = captured_for(first, frozenset(), _last(wanted))
+    try:
+        run = captured_for(first, frozenset(), _last(wanted))
+    except Refusal:
+        raise
+    except Exception:  # which other answers may not lead to
+        return None
     new = (number for number in run.tape.data_sizes.places if number not in known)
     chain = [*itertools.takewhile(lambda number: not number.is_answer and not number.is_integer, new)]
     alone = {*_independent(run, known)}
     while not alone.issuperset(chain):
         alike = _whatever_sizes(captured_for, second, run, chain)
         if alike == chain:
-            return run, chain
+            break
         chain = alike
-    return run, []
+    else:
+        return None
+    if wanted is None:
+        return _program(run, chain, needed)
+    met = run.tape.data_sizes.places.keys() & {*wanted}
+    return _program(run, wanted, needed, chain) if met and met <= {*chain} else None
 
 
 def _whatever_sizes(captured_for: CapturedFor, second: int, run: Captured, chain: list[SizeNumber]) -> list[SizeNumber]:
