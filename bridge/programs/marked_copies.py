@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from bridge.programs.size_numbers import instruction
 from bridge.programs.wrong_on_meta import MASK_DTYPES
 
 _VARIABLES = {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_GLOBAL", "LOAD_NAME"}
@@ -70,7 +71,7 @@ class MarkedCopies:
 
 def _copied_to(frame: FrameType) -> Any:
     """The `x` of a statement `x[mask] = y[mask]` that is taking `y[mask]`; None if it is another one."""
-    found = _copies(frame.f_code).get(frame.f_lasti)
+    found = _copies(frame.f_code).get(instruction(frame))
     if found is None:
         return None
     name, *attributes = found

@@ -164,5 +164,10 @@ class _Code:
         return self._second.get(found, found)
 
 
+def instruction(frame: FrameType) -> int:
+    """The offset of the instruction at which a function is."""
+    return _code(frame.f_code).instruction(frame.f_lasti)
+
+
 _JUMPS = {*dis.hasjrel, *dis.hasjabs}
 _code = functools.lru_cache(maxsize=1024)(_Code)
