@@ -33,7 +33,7 @@ from bridge.programs.prod import PROD
 from bridge.programs.reads import refuse_reads
 from bridge.programs.refusals import LINEARIZE, SEEDS, backward, refuse_foreign_results
 from bridge.programs.replaced import Replacement, replaced
-from bridge.programs.tape import Tape
+from bridge.programs.tape import Tape, unknown
 
 # PyTorch logs what a meta kernel raises. The tape asks the kernel then.
 _QUIET = Replacement(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
@@ -48,7 +48,7 @@ _REPLACEMENTS = [
 ]  # fmt: skip
 
 
-_NOT_COUNTED = "PyTorch asks for a shape that depends on data, which a graph does not know: PyNative mode does"
+_UNKNOWN_SHAPE = unknown("PyTorch asks for a shape")
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def capture(
             raise
         except Exception as error:
             if guards.gave_sizes and not is_raised(error):
-                raise UnknownSize(_NOT_COUNTED + in_lines(error)) from None
+                raise UnknownSize(_UNKNOWN_SHAPE + in_lines(error)) from None
             if not guards.failed(error):
                 raise
             copied.clear()  # with another answer it may assign others
@@ -132,7 +132,7 @@ def capture(
                 copied |= assigned
             elif guards.succeeded():
                 if guards.gave_sizes:
-                    raise UnknownSize(_NOT_COUNTED)
+                    raise UnknownSize(_UNKNOWN_SHAPE)
                 return captured
             else:
                 copied.clear()
@@ -218,7 +218,8 @@ def _captured(
 
 
 def _forget_history(state: Sequence[torch.Tensor]) -> None:
-    """Parameters and buffers are leaves in each call, whatever the last one has written to them."""
+    """Parameters and buffers are leaves in each call, whatever the last one has written to them. PyTorch lets no view
+    forget it."""
     for tensor in state:
         if tensor.grad_fn is not None and not tensor._is_view():
             tensor.detach_()

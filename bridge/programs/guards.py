@@ -27,8 +27,8 @@ from typing import Any
 import torch
 
 from bridge.programs.calls import Call, Refusal, Register, in_line
+from bridge.programs.distribution_checks import answer_without_error
 from bridge.programs.messages import is_for_messages
-from bridge.programs.raised import answer_without_error
 
 _TORCH = pathlib.Path(torch.__file__).parent
 _OWN = pathlib.Path(__file__).parent

@@ -22,8 +22,6 @@ LARGE = 10_000
 DEEP = 20
 MOST = 50_000
 _FOREIGN = tuple(f"{folder}/" for folder in (*torch.__path__, *ms.__path__, pathlib.Path(__file__).parents[1]))
-
-
 _PYTHON = (f"{sysconfig.get_path('stdlib')}/", "<frozen ")
 _INSTALLED = re.compile("/(site|dist)-packages/")  # in Python's folder, but not of it
 

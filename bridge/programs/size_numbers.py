@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+_JUMPS = {*dis.hasjrel, *dis.hasjabs}
+
 
 class SizeNumber(NamedTuple):
     """One of them.
@@ -45,13 +47,13 @@ class SizeNumber(NamedTuple):
 
 class Path:
     """Where a function is, as numbers that grow as it goes on: how often its outermost function of its own has become
-    another one, as in a `Sequential`, and for each running one, from there on, where that is (see _Part)."""
+    another one, as in a `Sequential`, and for each running one, from there on, where that is (see _Part).
+
+    Args:
+        outermost: the code that runs the function.
+    """
 
     def __init__(self, outermost: CodeType) -> None:
-        """
-        Args:
-            outermost: the code that runs the function.
-        """
         self._outermost = outermost
         self._count = 0
         self._parts: list[_Part] = []
@@ -60,7 +62,7 @@ class Path:
         """It calls PyTorch, with these running, from the innermost on."""
         before, self._parts = self._parts, []
         own = [*reversed(frames)]
-        inner = before
+        inner: list[_Part] = []
         self._count += [part.frame for part in before[:1]] != own[:1]
         for i, frame in enumerate(own):
             part = before[i] if i < len(before) and before[i].frame is frame else _Part(frame)
@@ -71,7 +73,7 @@ class Path:
                 has_ended = bool(inner) and not inner[0].is_generators
             part.go_on(has_ended)
             self._parts.append(part)
-        for part in itertools.takewhile(lambda part: part.is_generators, inner if own else []):
+        for part in itertools.takewhile(lambda part: part.is_generators, inner):
             part.rests = True
             self._parts.append(part)
 
@@ -90,7 +92,7 @@ class Path:
 
 
 class _Part:
-    """One function that runs. It is in some loops, each for the so manieth time, and at an instruction, perhaps again.
+    """One function that runs: in which loops it is, in which round of each, and at which instruction, perhaps again.
 
     Args:
         frame: its frame, which stays alive, so that no later one is taken for it.
@@ -169,5 +171,4 @@ def instruction(frame: FrameType) -> int:
     return _code(frame.f_code).instruction(frame.f_lasti)
 
 
-_JUMPS = {*dis.hasjrel, *dis.hasjabs}
 _code = functools.lru_cache(maxsize=1024)(_Code)

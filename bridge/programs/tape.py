@@ -364,7 +364,8 @@ class Tape(TorchDispatchMode):
 
     def _note_files(self) -> None:
         frame: FrameType | None = sys._getframe(2)
-        running: list[FrameType] = []
+        own: FrameType | None = None
+        running: list[FrameType] = []  # the function's own
         is_inside = True
         while frame is not None:
             file = frame.f_code.co_filename
@@ -373,11 +374,12 @@ class Tape(TorchDispatchMode):
                 if is_own(file):
                     self.namespaces[file] = frame.f_globals
             is_inside = is_inside and not self.path.is_outermost(frame)
-            if is_inside and file in self.namespaces:
-                running.append(frame)
+            if file in self.namespaces:
+                own = own or frame
+                if is_inside:
+                    running.append(frame)
             frame = frame.f_back
         self.path.note(running)
-        own = running[0] if running else None
         node = torch._C._current_autograd_node()
         self._node = torch.autograd._get_sequence_nr() - 1 if node is None else node._sequence_nr()
         if node is None and own is not None:
@@ -609,12 +611,13 @@ def _refuse_layouts(func: Any, tensors: Any) -> None:
             )
 
 
-def _unknown(what: str) -> str:
+def unknown(what: str) -> str:
+    """The words of a refusal of what follows from data."""
     return f"{what} that depends on data, which a graph does not know: PyNative mode does"
 
 
 def _unknown_shape(func: Any) -> str:
-    return _unknown(f"{func.name()} asks for a shape")
+    return unknown(f"{func.name()} asks for a shape")
 
 
 _MISCOUNTED = (
@@ -628,7 +631,7 @@ _TOO_MANY = (
     f"Python asks more than {MOST_ANSWERS} times (`if`, `while` ...) what depends on data, as a loop does, which a "
     "graph does not follow: PyNative mode does"
 )
-_UNKNOWN_VALUE = _unknown("Python (`if`, `int`, `.item()` ...) asks for a value")
+_UNKNOWN_VALUE = unknown("Python (`if`, `int`, `.item()` ...) asks for a value")
 
 
 def _written(func: Any, arguments: list[Any]) -> Iterator[int]:

@@ -67,4 +67,4 @@ def _caught(source: str) -> frozenset[int] | None:
 def _may_catch(node: ast.stmt) -> bool:
     if isinstance(node, (ast.With, ast.AsyncWith)):
         return not all(ast.unparse(item.context_expr).startswith(_LETS_PASS) for item in node.items)
-    return type(node).__name__ in ("Try", "TryStar")
+    return type(node).__name__ in ("Try", "TryStar")  # which Python 3.10 does not have
