@@ -10,6 +10,7 @@ import functools
 import gc
 import importlib
 import inspect
+import os
 import re
 import sys
 import threading
@@ -227,13 +228,27 @@ def before_graphs(follow: Callable[[], None]) -> None:
         executor.__call__ = _after(follow, executor.__call__)
 
 
-def around_compile(compiled: Callable[[Any, Any, Callable[[str], Any]], Any]) -> None:
+class _Taken(threading.local):
+    """What this thread's call of a compiled function has taken: the name of the graph, and what that begins with."""
+
+    name: str | None = None
+    prefix: str | None = None
+
+
+_taken = _Taken()
+
+
+def around_compile(
+    compiled: Callable[[Any, Any, Callable[[str], Any]], Any], prefix_now: Callable[[Any], str | None]
+) -> None:
     """Have a function called in place of each compilation of a function or Cell.
 
     Args:
         compiled: is given the function or Cell, the object whose method it is, or None, and what compiles it under a
             name that begins with a text. Where there is a graph of that name, it is taken, also to run.
+        prefix_now: gives what `compiled` would have the name of that function begin with now, or None if it cannot say.
     """
+    _repeated.prefix_now = prefix_now
     of_functions = jit_executor()
     of_cells: Any = type(_cell_graph_executor)
     compile_function, compile_cell, run_cell = of_functions.compile, of_cells.compile, of_cells.__call__
@@ -242,6 +257,7 @@ def around_compile(compiled: Callable[[Any, Any, Callable[[str], Any]], Any]) ->
     @functools.wraps(compile_function)
     def function(self: Any, method: str, *args: Any, phase: str = "", **kwargs: Any) -> Any:
         def compile_as(prefix: str) -> Any:
+            _taken.prefix = prefix
             return compile_function(self, method, *args, phase=prefix + phase, **kwargs)
 
         return compiled(self.fn, self.obj, compile_as)
@@ -261,6 +277,34 @@ def around_compile(compiled: Callable[[Any, Any, Callable[[str], Any]], Any]) ->
         return run_cell(self, obj, *args, phase=prefixes.get(obj, "") + phase)
 
     of_functions.compile, of_cells.compile, of_cells.__call__ = function, cell, run
+
+
+# Who holds `one_at_a_time` (bridge/primitive/kernel.py) while a user's code runs, which may call a graph, takes this
+# before that: a graph's compilation takes that too.
+one_graph_at_a_time = threading.RLock()
+
+# "For 'Custom' on CPU, operator failed when executing user defined file libaten_cpu.so! Error message is aten.mm: ...",
+# and MindSpore's call stack. In place of 'Custom' may stand what has unknown sizes, "Model::forward of all sizes".
+_AROUND_WORDS = re.compile(
+    r"For (?:'Custom' on \w+|(?P<name>[^\n]+?)(?: of all sizes)?), operator failed when executing user defined file "
+    r".*?! Error message is (?P<words>.*?)\s*\n-{9,}\n- C\+\+ Call Stack.*",
+    re.DOTALL,
+)
+
+
+def _in_turn(own: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(own)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with one_graph_at_a_time:
+            try:
+                return own(*args, **kwargs)
+            except RuntimeError as error:
+                if found := _AROUND_WORDS.fullmatch(str(error)):
+                    named = found["name"] and not found["words"].startswith(found["name"])
+                    error.args = (f"{found['name']}: {found['words']}" if named else found["words"],)
+                raise
+
+    return run
 
 
 class _FailedGraphs:
@@ -301,6 +345,73 @@ class _FailedGraphs:
         self._ran.clear()
 
 
+# Before 2.10, and with this variable, a graph's name tells of the hooks of its arguments too.
+_NAMES_ARE_KNOWN = (
+    tuple(map(int, mindspore.__version__.split(".")[:2])) >= (2, 10)
+    and os.environ.get("MS_DEV_JIT_AST_ENABLE_GUARD") != "1"
+)
+
+
+class _RepeatedCalls:
+    """Calls of compiled functions with tensors of the shapes and dtypes of a call before. MindSpore's Python takes as
+    long to find the graph of such a call as small kernels take to run it; here it is known.
+
+    Attributes:
+        prefix_now: see around_compile.
+    """
+
+    def __init__(self) -> None:
+        self.prefix_now: Callable[[Any], str | None] = lambda function: None
+        self._names: weakref.WeakKeyDictionary[Any, dict[Any, str]] = weakref.WeakKeyDictionary()
+
+    @_in_turn
+    def run(
+        self,
+        own: Callable[..., Any],
+        failed: _FailedGraphs,
+        executor: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Call a compiled function: the executor that MindSpore has made for the call, by its own way or past it."""
+        like = _like(executor, args) if _NAMES_ARE_KNOWN and not kwargs else None
+        if like is None or (prefix := self.prefix_now(executor.fn)) is None:
+            return own(executor, *args, **kwargs)
+        names = self._names.setdefault(executor.fn, {})
+        name = names.get((like, prefix))
+        if name is not None and not failed.prefix(name) and executor._graph_executor.has_compiled(name):
+            _taken.name = name
+            return _run_graph(executor, name, args)
+        found = own(executor, *args)
+        if _taken.name and _taken.prefix == prefix:
+            names[like, prefix] = _taken.name
+        return found
+
+
+_repeated = _RepeatedCalls()
+
+
+def _like(executor: Any, args: tuple[Any, ...]) -> Any:
+    """What the graph of a call follows from, besides its function; None if only MindSpore knows that."""
+    is_usual = executor.obj is None and executor.input_signature is None and not executor.enable_jit_dynamic
+    if not is_usual or executor._enable_auto_dynamic or jit_context() or _pynative_executor.requires_grad():
+        return None
+    like = [executor._create_time, executor._cell_cache_key_extend]
+    for value in args:
+        if type(value) is not Tensor or vars(value) or value.const_arg:  # marked by mindspore.mutable, or a constant
+            return None
+        like += value.dtype, value.shape
+    return tuple(like)
+
+
+def _run_graph(executor: Any, name: str, args: tuple[Any, ...]) -> Any:
+    """What _JitExecutor.__call__ does in 2.10 once it knows the graph."""
+    api: Any = sys.modules[type(executor).__module__]
+    _pynative_executor.set_jit_compile_phase(name)
+    executor._graph_executor.set_jit_config(executor.jit_config_dict or api._DEFAULT_JIT_CONFIG)
+    return api._convert_python_data(_pynative_executor.grad_jit(*args))
+
+
 def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
     """Have a graph compiled once more when it is called after a run that failed: see _FailedGraphs."""
     failed = _FailedGraphs(late_failures)
@@ -309,7 +420,6 @@ def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
     compile_cell, run_cell = of_cells.compile, of_cells.__call__
     compile_function, run_function = of_functions.compile, of_functions.__call__
     names: weakref.WeakKeyDictionary[nn.Cell, str] = weakref.WeakKeyDictionary()
-    compiled = threading.local()
 
     @functools.wraps(compile_cell)
     def named_cell(self: Any, obj: Any, *args: Any, phase: str = "predict", **kwargs: Any) -> Any:
@@ -327,33 +437,21 @@ def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
 
     @functools.wraps(compile_function)
     def named_function(self: Any, *args: Any, phase: str = "", **kwargs: Any) -> Any:
-        found = compiled.name = compile_function(self, *args, phase=phase, **kwargs)
+        found = _taken.name = compile_function(self, *args, phase=phase, **kwargs)
         prefix = failed.prefix(found)
         return compile_function(self, *args, phase=prefix + phase, **kwargs) if prefix else found
 
     @functools.wraps(run_function)
     def run_named_function(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before, compiled.name = getattr(compiled, "name", None), None
+        before = _taken.name, _taken.prefix
+        _taken.name = _taken.prefix = None
         try:
-            return failed.run(lambda: run_function(self, *args, **kwargs), lambda: compiled.name)
+            return failed.run(lambda: _repeated.run(run_function, failed, self, args, kwargs), lambda: _taken.name)
         finally:
-            compiled.name = before
+            _taken.name, _taken.prefix = before
 
     of_cells.compile, of_cells.__call__ = named_cell, run_named_cell
     of_functions.compile, of_functions.__call__ = named_function, run_named_function
-
-
-# Who holds `one_at_a_time` (bridge/primitive/kernel.py) while a user's code runs, which may call a graph, takes this
-# before that: a graph's compilation takes that too.
-one_graph_at_a_time = threading.RLock()
-
-# "For 'Custom' on CPU, operator failed when executing user defined file libaten_cpu.so! Error message is aten.mm: ...",
-# and MindSpore's call stack. In place of 'Custom' may stand what has unknown sizes, "Model::forward of all sizes".
-_AROUND_WORDS = re.compile(
-    r"For (?:'Custom' on \w+|(?P<name>[^\n]+?)(?: of all sizes)?), operator failed when executing user defined file "
-    r".*?! Error message is (?P<words>.*?)\s*\n-{9,}\n- C\+\+ Call Stack.*",
-    re.DOTALL,
-)
 
 
 def take_turns_with_graphs() -> None:
@@ -363,21 +461,6 @@ def take_turns_with_graphs() -> None:
     of_cells: Any = nn.Cell
     of_functions.__call__ = _in_turn(of_functions.__call__)
     of_cells.compile, of_cells.compile_and_run = _in_turn(of_cells.compile), _in_turn(of_cells.compile_and_run)
-
-
-def _in_turn(own: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(own)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with one_graph_at_a_time:
-            try:
-                return own(*args, **kwargs)
-            except RuntimeError as error:
-                if found := _AROUND_WORDS.fullmatch(str(error)):
-                    named = found["name"] and not found["words"].startswith(found["name"])
-                    error.args = (f"{found['name']}: {found['words']}" if named else found["words"],)
-                raise
-
-    return run
 
 
 def _after(first: Callable[[], None], run: Callable[..., Any]) -> Callable[..., Any]:

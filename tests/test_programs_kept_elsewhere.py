@@ -10,11 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import bridge
+from bridge import aten
 from shared import data, on_device, torch_device
 
 pytestmark = [pytest.mark.usefixtures("own_programs", "graph_mode")]
@@ -254,3 +256,51 @@ def test_what_a_capture_leaves_where_nobody_looks_is_an_error() -> None:
     ms.set_context(mode=ms.PYNATIVE_MODE)
     with pytest.raises(RuntimeError, match="a capture for a graph has left it where the bridge does not look"):
         cell(x)
+
+
+class LoadsAll(OrderedDict):  # type: ignore[type-arg]
+    """A table as transformers has them: it knows its keys, and imports everything when somebody asks for the items."""
+
+    def _refuse(self, *_: Any) -> Any:
+        raise ImportError("there is no such model")
+
+    __len__ = __iter__ = keys = values = items = _refuse  # type: ignore[assignment]
+
+    def __getitem__(self, key: str) -> float:
+        return {"scale": 3.0}[key]
+
+
+LOADS_ALL = LoadsAll()
+
+
+class Looks(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = LOADS_ALL
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.table["scale"] + LOADS_ALL["scale"]
+
+
+def test_nobody_asks_a_table_for_its_items(context_mode: str) -> None:
+    x = data(2, 3)
+    net = bridge.cell(Looks())
+    for _ in range(3):
+        np.testing.assert_array_equal(net(ms.Tensor(x)).asnumpy(), Looks()(torch.from_numpy(x)).numpy())
+
+
+def test_nobody_asks_a_table_of_own_code_for_its_items(context_mode: str) -> None:
+    table = LoadsAll()
+
+    class Holds:
+        table = LOADS_ALL
+
+    holds = Holds()
+
+    @bridge.fuse
+    def scaled(x: ms.Tensor) -> ms.Tensor:
+        return aten.mul(x, table["scale"] + holds.table["scale"])
+
+    x = ms.Tensor(data(2, 3))
+    for _ in range(3):
+        np.testing.assert_array_equal(scaled(x).asnumpy(), x.asnumpy() * 6)

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
 
 from bridge.programs.calls import no_modes
-from bridge.programs.kept_elsewhere import DEEP, LARGE, MOST, is_own
+from bridge.programs.kept_elsewhere import DEEP, LARGE, MOST, held_by, is_own
 from bridge.programs.named_values import places
 from bridge.programs.values import copied
 from bridge.programs.written_down import is_of_package, slots_of
@@ -466,7 +466,7 @@ def _size(value: Any) -> int:
 def _items(value: Any) -> dict[Any, Any] | None:
     """What a container or an object holds; None of anything else."""
     if isinstance(value, dict):
-        return value
+        return held_by(value)
     if isinstance(value, _CONTAINERS):
         return dict(enumerate(value))
     if isinstance(value, functools.partial):

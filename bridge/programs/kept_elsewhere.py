@@ -9,6 +9,7 @@ import gc
 import pathlib
 import re
 import sysconfig
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType, SimpleNamespace
 from typing import Any
@@ -30,6 +31,19 @@ _INSTALLED = re.compile("/(site|dist)-packages/")  # in Python's folder, but not
 def is_own(file: str) -> bool:
     """Whether a file is neither PyTorch's nor MindSpore's nor the bridge's nor Python's."""
     return not file.startswith(_FOREIGN) and (not file.startswith(_PYTHON) or bool(_INSTALLED.search(file)))
+
+
+def held_by(dictionary: dict[Any, Any]) -> dict[Any, Any]:
+    """What a dictionary holds, past what its class makes of that: one of transformers' imports all models."""
+    return dictionary if _is_usual(type(dictionary)) else dict(dict.items(dictionary))
+
+
+@functools.cache
+def _is_usual(kind: type) -> bool:
+    return all(
+        any(getattr(kind, name) is getattr(usual, name) for usual in (dict, OrderedDict))
+        for name in ("__len__", "__getitem__", "__iter__", "keys", "values", "items")
+    )
 
 
 class KeptElsewhere:
@@ -88,7 +102,7 @@ class KeptElsewhere:
 
     def _fill(self, holder: Any, module: str, name: str) -> None:
         """Put data into a dictionary, list or class."""
-        items = vars(holder) if isinstance(holder, type) else holder
+        items = vars(holder) if isinstance(holder, type) else held_by(holder) if isinstance(holder, dict) else holder
         if self._depth == DEEP or self._left < len(items):
             return
         self._depth += 1
@@ -120,7 +134,7 @@ class KeptElsewhere:
         elif isinstance(value, (dict, list, SimpleNamespace)):
             self._seen.add(id(value))
             items = vars(value) if isinstance(value, SimpleNamespace) else value
-            if len(items) <= LARGE:
+            if len(held_by(items) if isinstance(items, dict) else items) <= LARGE:
                 self._fill(items, module, name)
         elif _is_of(value, module):
             self._seen.add(id(value))

@@ -82,6 +82,10 @@ class _Graphs:
                 self._parts |= new
                 self._first_modes += [part.training for part in new.values()]
 
+    def has_programs(self) -> bool:
+        """Whether there is a program in them."""
+        return bool(self._states)
+
     def name(self) -> str:
         """What tells the modes and settings at hand apart; empty for the first ones. What comes later does not change
         it."""
@@ -150,7 +154,7 @@ def note(state: InGraph) -> None:
 @functools.cache
 def compile_for_modes() -> None:
     """Have MindSpore compile functions and Cells so."""
-    _mindspore.around_compile(_compile)
+    _mindspore.around_compile(_compile, _name_now)
     _mindspore.tell_of_cells(_note_cell)
 
 
@@ -158,6 +162,13 @@ def _note_cell(cell: ms.nn.Cell) -> None:
     """What this thread compiles has a Cell."""
     if _compiling.cells is not None:
         _compiling.cells.append(cell)
+
+
+def _name_now(function: Any) -> str | None:
+    """What tells the modes and settings at hand apart for a function that has been compiled; None if it has not, or
+    without a program."""
+    graphs = _compiled.get(function, {}).get(id(None))
+    return graphs.name() if graphs is not None and graphs.has_programs() else None
 
 
 def _compile(compiled: Any, owner: Any, compile_as: Callable[[str], Any]) -> Any:

@@ -19,6 +19,7 @@ from bridge.op import devices
 from bridge.primitive import direct
 from bridge.primitive.kernel import one_at_a_time
 from bridge.programs import mindspores, tree
+from bridge.programs.kept_elsewhere import held_by
 from bridge.programs.own_gradient import call_with_bprop
 from bridge.programs.program import Program
 from bridge.programs.program_cell import ProgramCell
@@ -169,9 +170,12 @@ class Twins:
         """A container of twins; the container itself if nothing in it has one, so that writes reach it."""
         if self._runs and id(value) in self._lent:
             return self._lent[id(value)].twin
-        items = [*(value.values() if isinstance(value, dict) else value)]
+        held = held_by(value) if isinstance(value, dict) else value
+        items = [*(held.values() if isinstance(held, dict) else held)]
         twins = [self.of(item) for item in items]
         is_same = all(item is twin for item, twin in zip(items, twins, strict=True))
+        if is_same and held is not value:
+            return value
         twin = value if is_same else _filled(value, twins)
         if self._runs and isinstance(value, (list, dict)) and not (is_same and _has_tensor(items)):
             self._lent[id(value)] = self._lent_twins[id(twin)] = _Lent(value, twin)
@@ -228,7 +232,7 @@ class Twins:
             elif type(one) is functools.partial:
                 left += one.func, one.args, one.keywords
             elif isinstance(one, (list, tuple, dict, set, frozenset)):
-                left += one.values() if isinstance(one, dict) else one
+                left += held_by(one).values() if isinstance(one, dict) else one
             elif is_object(one):
                 found = leads_to(one)
                 if found is None:

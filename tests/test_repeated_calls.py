@@ -1,0 +1,148 @@
+"""A call of a compiled function that is like one before goes past MindSpore's search for its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import Mock
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import bridge
+from bridge import _mindspore
+from shared import data, torch_device
+
+pytestmark = pytest.mark.usefixtures("own_programs")
+
+
+class Scales(nn.Module):
+    """Has a mode, an attribute and a parameter that may change between calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(3)), 0.5
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight + self.bias if self.training else x - self.bias
+
+
+@pytest.fixture
+def finds(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Counts how often MindSpore looks for a graph."""
+    bridge.cell(nn.Linear(1, 1))(ms.Tensor(data(1, 1)))  # what the first call changes is changed
+    executor = _mindspore.jit_executor()
+    counted = Mock(side_effect=executor.compile)
+    monkeypatch.setattr(executor, "compile", lambda *args, **kwargs: counted(*args, **kwargs))
+    return counted
+
+
+def compiled(module: nn.Module) -> Callable[..., Any]:
+    net = bridge.cell(module)
+
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    return ms.jit(call)  # type: ignore[no-any-return]
+
+
+def check(call: Callable[..., Any], module: nn.Module, x: np.ndarray) -> None:
+    with torch.no_grad():
+        expected = module(torch.from_numpy(x).to(torch_device())).cpu().numpy()
+    np.testing.assert_array_equal(call(ms.Tensor(x)).asnumpy(), expected)
+
+
+def is_known(finds: Mock, call: Callable[[], Any]) -> bool:
+    before = finds.call_count
+    call()
+    return bool(finds.call_count == before)
+
+
+since_2_10 = pytest.mark.skipif(
+    not _mindspore._NAMES_ARE_KNOWN, reason="MindSpore 2.8 and 2.9 find their graphs themselves"
+)
+
+
+@since_2_10
+def test_tensors_alike_have_the_same_graph(finds: Mock) -> None:
+    module = Scales().to(torch_device())
+    call = compiled(module)
+    for shape in ((2, 3), (4, 3), (2, 3), (4, 3), (5, 1, 3)):
+        check(call, module, data(*shape))
+    assert is_known(finds, lambda: check(call, module, data(2, 3) + 1))
+    assert is_known(finds, lambda: check(call, module, data(4, 3) + 1))
+    assert not is_known(finds, lambda: check(call, module, data(6, 3)))
+    double = ms.Tensor(data(2, 3).astype(np.float64))
+    assert call(double).dtype == ms.float64
+    check(call, module, data(2, 3))
+
+
+def test_what_a_module_has_by_now_counts(finds: Mock) -> None:
+    module = Scales().to(torch_device())
+    call = compiled(module)
+    for _ in range(2):
+        check(call, module, data(2, 3))
+    module.eval()
+    for _ in range(2):
+        check(call, module, data(2, 3))
+    module.bias = 2.0
+    for _ in range(2):
+        check(call, module, data(2, 3))
+    module.train()
+    with torch.no_grad():
+        module.weight.mul_(3)
+    for _ in range(2):
+        check(call, module, data(2, 3))
+    module.weight = nn.Parameter(torch.full((3,), 5.0, device=torch_device()))
+    check(call, module, data(2, 3))
+    module.bias = 0.5
+    check(call, module, data(2, 3))
+
+
+def test_keywords_constants_and_mutable_tensors_are_mindspores(finds: Mock) -> None:
+    module = Scales().to(torch_device())
+    call, x = compiled(module), ms.Tensor(data(2, 3))
+    expected = call(x).asnumpy()
+    for given in (x, ms.mutable(ms.Tensor(data(2, 3))), ms.Tensor(data(2, 3), const_arg=True), x):
+        for _ in range(2):
+            np.testing.assert_array_equal(call(given).asnumpy(), expected)
+    np.testing.assert_array_equal(call(x=x).asnumpy(), expected)
+
+
+def test_a_gradient_has_its_own_graph() -> None:
+    module = Scales().to(torch_device())
+    call, x = compiled(module), ms.Tensor(data(2, 3))
+    for _ in range(2):
+        check(call, module, data(2, 3))
+        gradient = ms.grad(lambda x: call(x).sum())(x)
+        np.testing.assert_array_equal(gradient.asnumpy(), np.ones((2, 3), np.float32))
+
+
+def test_two_compilations_of_a_function_are_apart() -> None:
+    net = bridge.cell(Scales().to(torch_device()))
+
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    first, second = ms.jit(call), ms.jit(call, jit_level="O0")
+    x = ms.Tensor(data(2, 3))
+    for _ in range(3):
+        np.testing.assert_array_equal(first(x).asnumpy(), second(x).asnumpy())
+
+
+def test_a_step_goes_on_after_an_error(finds: Mock) -> None:
+    class Checks(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.cholesky(x)
+
+    one = np.eye(3, dtype=np.float32)
+    call, right, wrong = compiled(Checks()), ms.Tensor(one), ms.Tensor(-one)
+    for x in (right, right, wrong, right, right, wrong, wrong, right):
+        if x is right:
+            np.testing.assert_array_equal(call(x).asnumpy(), one)
+        else:
+            with pytest.raises(RuntimeError, match="positive-definite"):
+                call(x).asnumpy()
