@@ -17,7 +17,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType, FunctionType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import mindspore
 from mindspore import Parameter, Tensor, context, nn
@@ -229,9 +229,10 @@ def before_graphs(follow: Callable[[], None]) -> None:
 
 
 class _Taken(threading.local):
-    """What this thread's call of a compiled function has taken: the name of the graph, and what that begins with."""
+    """The graph that this thread's call of a compiled function has taken: see _Known, and around_compile's prefix."""
 
     name: str | None = None
+    own: str | None = None
     prefix: str | None = None
 
 
@@ -257,8 +258,9 @@ def around_compile(
     @functools.wraps(compile_function)
     def function(self: Any, method: str, *args: Any, phase: str = "", **kwargs: Any) -> Any:
         def compile_as(prefix: str) -> Any:
+            found = compile_function(self, method, *args, phase=prefix + phase, **kwargs)
             _taken.prefix = prefix
-            return compile_function(self, method, *args, phase=prefix + phase, **kwargs)
+            return found
 
         return compiled(self.fn, self.obj, compile_as)
 
@@ -345,16 +347,28 @@ class _FailedGraphs:
         self._ran.clear()
 
 
-# Before 2.10, and with this variable, a graph's name tells of the hooks of its arguments too.
-_NAMES_ARE_KNOWN = (
-    tuple(map(int, mindspore.__version__.split(".")[:2])) >= (2, 10)
-    and os.environ.get("MS_DEV_JIT_AST_ENABLE_GUARD") != "1"
-)
+# In other releases, and with this variable, a graph's name tells of more, as of the hooks of its arguments.
+_NAMES_ARE_KNOWN = mindspore.__version__.startswith("2.10.") and os.environ.get("MS_DEV_JIT_AST_ENABLE_GUARD") != "1"
+
+
+class _Known(NamedTuple):
+    """A graph that a call has taken.
+
+    Args:
+        name: that by which failures of its runs are counted.
+        failures: what its name has begun with for such failures.
+        own: the name under which MindSpore keeps it.
+    """
+
+    name: str
+    failures: str
+    own: str
 
 
 class _RepeatedCalls:
     """Calls of compiled functions with tensors of the shapes and dtypes of a call before. MindSpore's Python takes as
-    long to find the graph of such a call as small kernels take to run it; here it is known.
+    long to find the graph of such a call as small kernels take to run it; here it is known. That is for functions in
+    whose graphs the bridge has programs.
 
     Attributes:
         prefix_now: see around_compile.
@@ -362,7 +376,7 @@ class _RepeatedCalls:
 
     def __init__(self) -> None:
         self.prefix_now: Callable[[Any], str | None] = lambda function: None
-        self._names: weakref.WeakKeyDictionary[Any, dict[Any, str]] = weakref.WeakKeyDictionary()
+        self._graphs: weakref.WeakKeyDictionary[Any, dict[Any, _Known]] = weakref.WeakKeyDictionary()
 
     @_in_turn
     def run(
@@ -377,14 +391,14 @@ class _RepeatedCalls:
         like = _like(executor, args) if _NAMES_ARE_KNOWN and not kwargs else None
         if like is None or (prefix := self.prefix_now(executor.fn)) is None:
             return own(executor, *args, **kwargs)
-        names = self._names.setdefault(executor.fn, {})
-        name = names.get((like, prefix))
-        if name is not None and not failed.prefix(name) and executor._graph_executor.has_compiled(name):
-            _taken.name = name
-            return _run_graph(executor, name, args)
+        graphs = self._graphs.setdefault(executor.fn, {})
+        known = graphs.get((like, prefix))
+        if known is not None and known.failures == failed.prefix(known.name) and _is_kept(executor, known.own):
+            _taken.name = known.name
+            return _run_graph(executor, known.own, args)
         found = own(executor, *args)
-        if _taken.name and _taken.prefix == prefix:
-            names[like, prefix] = _taken.name
+        if _taken.name and _taken.own and _taken.prefix == prefix:
+            graphs[like, prefix] = _Known(_taken.name, failed.prefix(_taken.name), _taken.own)
         return found
 
 
@@ -396,16 +410,23 @@ def _like(executor: Any, args: tuple[Any, ...]) -> Any:
     is_usual = executor.obj is None and executor.input_signature is None and not executor.enable_jit_dynamic
     if not is_usual or executor._enable_auto_dynamic or jit_context() or _pynative_executor.requires_grad():
         return None
-    like = [executor._create_time, executor._cell_cache_key_extend]
+    like = [executor.fn.__code__, executor._create_time, executor._cell_cache_key_extend]
     for value in args:
-        if type(value) is not Tensor or vars(value) or value.const_arg:  # marked by mindspore.mutable, or a constant
+        # What mindspore.mutable marks has attributes.
+        if type(value) is not Tensor or vars(value) or value.const_arg or value.has_init:
             return None
         like += value.dtype, value.shape
     return tuple(like)
 
 
+def _is_kept(executor: Any, name: str) -> bool:
+    """Whether MindSpore would take that graph again."""
+    api: Any = sys.modules[type(executor).__module__]
+    return name in api.ms_compile_cache and executor._graph_executor.has_compiled(name)
+
+
 def _run_graph(executor: Any, name: str, args: tuple[Any, ...]) -> Any:
-    """What _JitExecutor.__call__ does in 2.10 once it knows the graph."""
+    """What _JitExecutor.__call__ does in 2.10 with a graph and tensors that need nothing first (`_like`)."""
     api: Any = sys.modules[type(executor).__module__]
     _pynative_executor.set_jit_compile_phase(name)
     executor._graph_executor.set_jit_config(executor.jit_config_dict or api._DEFAULT_JIT_CONFIG)
@@ -437,18 +458,20 @@ def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
 
     @functools.wraps(compile_function)
     def named_function(self: Any, *args: Any, phase: str = "", **kwargs: Any) -> Any:
-        found = _taken.name = compile_function(self, *args, phase=phase, **kwargs)
-        prefix = failed.prefix(found)
-        return compile_function(self, *args, phase=prefix + phase, **kwargs) if prefix else found
+        found = own = compile_function(self, *args, phase=phase, **kwargs)
+        if prefix := failed.prefix(found):
+            own = compile_function(self, *args, phase=prefix + phase, **kwargs)
+        _taken.name, _taken.own = found, own
+        return own
 
     @functools.wraps(run_function)
     def run_named_function(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before = _taken.name, _taken.prefix
-        _taken.name = _taken.prefix = None
+        before = _taken.name, _taken.own, _taken.prefix
+        _taken.name = _taken.own = _taken.prefix = None
         try:
             return failed.run(lambda: _repeated.run(run_function, failed, self, args, kwargs), lambda: _taken.name)
         finally:
-            _taken.name, _taken.prefix = before
+            _taken.name, _taken.own, _taken.prefix = before
 
     of_cells.compile, of_cells.__call__ = named_cell, run_named_cell
     of_functions.compile, of_functions.__call__ = named_function, run_named_function

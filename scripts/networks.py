@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import copy
 import dataclasses
+import random
 import signal
 import sys
 import time
@@ -386,12 +387,19 @@ def device() -> str:
     return devices.torch_name(devices.target())
 
 
+def seed_all(seed: int) -> None:
+    """Seed what networks draw from: PyTorch's generators, and Python's and NumPy's, as SpecAugment does."""
+    bridge.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+
+
 def pytorchs_step(seed: int, reference: torch.nn.Module, inputs: Any) -> tuple[list[torch.Tensor], Any]:
     """The tensors among the results, and the gradients of the floating inputs and of the parameters."""
     arrays = {id(array): torch.tensor(array, device=device()) for array in distinct(inputs)}
     floats = {key: tensor.requires_grad_() for key, tensor in arrays.items() if tensor.dtype == torch.float32}
     args, kwargs = mapped(inputs, lambda array: arrays[id(array)])
-    torch.manual_seed(seed)
+    seed_all(seed)
     results = found_in(reference(*args, **kwargs), torch.Tensor)
     roots = [one for one in results if one.requires_grad]
     weights = [one for one in reference.parameters() if one.requires_grad]
@@ -408,7 +416,7 @@ def pytorchs_step(seed: int, reference: torch.nn.Module, inputs: Any) -> tuple[l
 
 def step(verdict: Verdict, seed: int, reference: torch.nn.Module, cell: Any, inputs: Any, train: Train) -> None:
     results, expected = pytorchs_step(seed, reference, inputs)
-    bridge.manual_seed(seed)
+    seed_all(seed)
     values, of_inputs, of_weights = train()
     verdict.results += [difference(own, one) for own, one in zip(values, results, strict=True)]
     verdict.gradients += [difference(own, one) for own, one in zip((*of_inputs, *of_weights), expected, strict=True)]

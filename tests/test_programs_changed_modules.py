@@ -540,3 +540,41 @@ def test_a_table_that_each_call_writes_again_is_no_state() -> None:
 def test_a_table_that_is_another_one_after_a_call_is_state(how: dict[str, bool]) -> None:
     with pytest.raises(RuntimeError, match="neither a parameter nor a persistent buffer"):
         jitted(bridge.cell(Rotary(**how)))(ms.Tensor(data(3, 4)))
+
+
+class Generator(torch.nn.Module):
+    """Has its critic as a part, or in a list."""
+
+    def __init__(self, critic: torch.nn.Module, is_part: bool) -> None:
+        super().__init__()
+        self.scale, self.critics = torch.nn.Parameter(torch.ones(1)), [critic]
+        if is_part:
+            self.critic = critic
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        return self.critics[0](self.scale * z).sum()
+
+
+@pytest.mark.parametrize("is_part", [True, False])
+@pytest.mark.parametrize("value_and_grad", [ms.value_and_grad, bridge.value_and_grad])
+def test_a_module_that_an_optimizer_of_the_graph_changes_is_a_part(value_and_grad: Any, is_part: bool) -> None:
+    critic = torch.nn.Linear(1, 1, bias=False)
+    critic.weight.data.fill_(1.0)
+    net = bridge.cell(critic)
+    optimizer = bridge.optim.SGD(net.trainable_params(), 0.5)
+    generator = bridge.cell(Generator(critic, is_part))
+    of_critic = value_and_grad(net, None, optimizer.parameters)
+    of_generator = value_and_grad(generator, None, [generator.trainable_params()[0]])
+
+    @ms.jit
+    def step(z):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        _, gradients = of_critic(z)
+        optimizer(gradients)
+        return of_generator(z)[0]
+
+    z = ms.Tensor(np.ones((1, 1), np.float32))
+    if is_part:
+        assert [step(z).item() for _ in range(3)] == [0.5, 0.0, -0.5]
+        return
+    with pytest.raises(RuntimeError, match=r"changes Generator's Linear\.weight before.*Make its module"):
+        step(z)

@@ -304,3 +304,26 @@ def test_nobody_asks_a_table_of_own_code_for_its_items(context_mode: str) -> Non
     x = ms.Tensor(data(2, 3))
     for _ in range(3):
         np.testing.assert_array_equal(scaled(x).asnumpy(), x.asnumpy() * 6)
+
+
+class Recent(OrderedDict):  # type: ignore[type-arg]
+    """A cache: what is read comes last."""
+
+    def __getitem__(self, key: str) -> Any:
+        self.move_to_end(key)
+        return super().__getitem__(key)
+
+
+def test_a_cache_of_cells_has_its_own_order(context_mode: str) -> None:
+    cells = {name: bridge.cell(nn.Linear(3, 3)) for name in "abc"}
+    table = Recent(cells)
+    _ = table["a"]
+
+    @bridge.fuse
+    def both(x: ms.Tensor) -> ms.Tensor:
+        return aten.sub(table["a"](x), table["c"](x))
+
+    x = ms.Tensor(data(2, 3))
+    for _ in range(3):
+        expected = aten.sub(cells["a"](x), cells["c"](x)).asnumpy()
+        np.testing.assert_array_equal(both(x).asnumpy(), expected)

@@ -76,7 +76,70 @@ def in_a_checkpoint(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return checkpoint(part, y, use_reentrant=False)  # type: ignore[no-any-return]
 
 
-FUNCTIONS = [left_out, mixed, forced, cropped, chosen, of_many_kinds, never, in_a_checkpoint]
+def of_several(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return y[random.sample(range(5), 2)] * torch.tensor(random.choices([1, 3], k=4)).to(y)
+
+
+def of_an_array(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return y * torch.from_numpy(np.random.rand(4)).to(y) + np.random.rand(1).item()
+
+
+def permuted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    y = y[np.random.permutation(len(y))]
+    y[np.random.choice(5, 2, replace=False)] = 0.5
+    return y
+
+
+def mask_of(shape: tuple[int, int], share: float, lengths: torch.Tensor | None = None) -> np.ndarray:
+    """As SpecAugment does."""
+    rounding = np.random.rand(1).item()
+    mask = np.zeros(shape, bool)
+    for row, length in enumerate([shape[1]] * shape[0] if lengths is None else lengths.tolist()):
+        count = int(share * shape[1] + rounding)
+        mask[row, np.random.choice(np.arange(max(length, count)), count, replace=False)] = True
+    return mask
+
+
+def masked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    y = y.masked_fill(torch.tensor(mask_of((5, 4), 0.3), device=y.device), 0)
+    y[torch.from_numpy(mask_of((1, 5), 0.3)[0]).to(y.device)] = y.mean()
+    return y * torch.as_tensor(mask_of((5, 4), 0.4, (x > 0).sum(1)), dtype=y.dtype, device=y.device)
+
+
+def noise_and_order(count: int) -> tuple[np.ndarray, np.ndarray]:
+    order = list(range(count))
+    random.shuffle(order)
+    return np.random.standard_normal((count, 1)).astype(np.float32), np.array(order)
+
+
+def disturbed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    noise, order = noise_and_order(5)
+    return (y + torch.tensor(noise, device=y.device))[torch.tensor(order)]
+
+
+def box_of(size: torch.Size, share: float) -> tuple[int, int, int, int]:
+    height, width = size
+    part = np.sqrt(1.0 - share)
+    row, column = np.random.randint(height), np.random.randint(width)
+    rows, columns = int(height * part) // 2, int(width * part) // 2
+    ends = np.clip(row + rows, 0, height), np.clip(column + columns, 0, width)
+    return np.clip(row - rows, 0, height), np.clip(column - columns, 0, width), *ends
+
+
+def boxed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """As CutMix does."""
+    top, left, bottom, right = box_of(y.shape, np.random.beta(1.0, 1.0))
+    other = y.flip(0)
+    y = y.clone()
+    y[top:bottom, left:right] = other[top:bottom, left:right]
+    share = 1 - (bottom - top) * (right - left) / y.numel()
+    return y * share
+
+
+FUNCTIONS = [
+    left_out, mixed, forced, cropped, chosen, of_many_kinds, never, in_a_checkpoint, of_several, of_an_array, permuted,
+    masked, disturbed, boxed,
+]  # fmt: skip
 
 
 def seed(number: int) -> None:
@@ -159,12 +222,26 @@ def test_fused_code_draws() -> None:
         np.testing.assert_array_equal(result, (on_device(array).sin() * random.random()).cpu().numpy())
 
 
-def of_several(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return y[random.sample(range(5), 2)]
+def shuffled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    order = [0, 1, 2, 3, 4]
+    random.shuffle(order)
+    return y[order]
 
 
-def of_an_array(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return y * torch.from_numpy(np.random.rand(4)).to(y)
+def used_by_numpy(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    weights = np.random.rand(4)
+    return y * torch.from_numpy(weights / weights.sum()).to(y)
+
+
+def fill(mask: np.ndarray) -> np.ndarray:
+    mask[np.argsort(np.random.rand(4))[:2]] = True
+    return mask
+
+
+def written(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    mask = np.zeros(4, bool)
+    fill(mask)
+    return y * torch.from_numpy(mask).to(y)
 
 
 def by_an_array(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -185,8 +262,12 @@ def by_a_default(x: torch.Tensor, y: torch.Tensor, draw: Callable[[], float] = r
 
 
 REFUSED = [
-    (of_several, ["random.sample draws what is no single number in Python", "return y[random.sample(range(5), 2)]"]),
-    (of_an_array, ["numpy.random.rand draws what is no single number in Python", "np.random.rand(4)"]),
+    (shuffled, ["random.shuffle draws what is no number and no array in Python", "random.shuffle(order)"]),
+    (
+        used_by_numpy,
+        ["an array that rand draws is used by NumPy", "in a function of your file", "weights.sum"],
+    ),
+    (written, ["an array that rand draws is used by NumPy", "np.argsort(np.random.rand(4))"]),
     (by_an_array, ["numpy.random.normal draws by arguments that are neither numbers nor texts", "np.zeros(())"]),
     (by_data, ["random.uniform draws by a number that depends on data", "random.uniform(0, x.sum().item())"]),
     (seeded, ["sets the state of one"]),
@@ -203,3 +284,35 @@ def test_other_draws_are_refused(function: Any, words: list[str]) -> None:
     for word in words:
         assert word in str(caught.value)
     assert before == (random.getstate(), repr(np.random.get_state()))
+
+
+def some() -> np.ndarray:
+    values = np.random.rand(4)
+    return values[values > 0.5]
+
+
+def test_arrays_of_other_sizes_are_refused() -> None:
+    def of_some(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return y * torch.from_numpy(some()).to(y).sum()
+
+    step = graph_of(bridge.cell(Scaled(of_some)))
+    with pytest.raises(RuntimeError, match=r"some gives \[\(\(\d,\), '<f8'\)\], and gave .* takes no other shapes"):
+        for _ in range(20):
+            step(ms.Tensor(ARRAYS[0]))
+
+
+def test_a_function_that_draws_nothing_gives_constants() -> None:
+    def in_boxes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return y[: len(mask_of((3, 4), 0.3))] * torch.from_numpy(weights_of(4)).to(y)
+
+    module = Scaled(in_boxes)
+    step, own = graph_of(bridge.cell(copy.deepcopy(module))), module.to(torch_device())
+    seed(2)
+    found = [step(ms.Tensor(array)).asnumpy() for array in ARRAYS]
+    seed(2)
+    for array, result in zip(ARRAYS, found, strict=True):
+        np.testing.assert_array_equal(result, own(on_device(array)).detach().cpu().numpy())
+
+
+def weights_of(count: int) -> np.ndarray:
+    return np.arange(count) / np.arange(count).sum() + (np.random.rand() if count > 5 else 0)

@@ -14,9 +14,10 @@ from torch import nn
 
 import bridge
 from bridge import _mindspore
+from bridge.op import devices
 from shared import data, torch_device
 
-pytestmark = pytest.mark.usefixtures("own_programs")
+pytestmark = [pytest.mark.usefixtures("own_programs")]
 
 
 class Scales(nn.Module):
@@ -133,6 +134,35 @@ def test_two_compilations_of_a_function_are_apart() -> None:
         np.testing.assert_array_equal(first(x).asnumpy(), second(x).asnumpy())
 
 
+@since_2_10
+def test_tensors_that_are_not_made_yet(finds: Mock) -> None:
+    module = Scales().to(torch_device())
+    call = compiled(module)
+    for _ in range(2):
+        check(call, module, data(2, 3))
+    late = ms.common.initializer.initializer(ms.common.initializer.One(), [2, 3], ms.float32)
+    np.testing.assert_array_equal(call(late).asnumpy(), np.full((2, 3), 1.5, np.float32))
+    assert is_known(finds, lambda: check(call, module, data(2, 3)))
+
+
+def test_graphs_that_mindspore_drops_are_compiled_again() -> None:
+    module = Scales().to(torch_device())
+    net, scale = bridge.cell(module), 1.0
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x) * scale
+
+    x = ms.Tensor(data(2, 3))
+    for _ in range(3):
+        expected = call(x).asnumpy()
+    scale = 2.0
+    ms.reset_auto_parallel_context()
+    np.testing.assert_array_equal(call(x).asnumpy(), expected * 2)
+
+
+@since_2_10
+@pytest.mark.skipif(devices.target() == "GPU", reason="on a GPU an error comes later than its call")
 def test_a_step_goes_on_after_an_error(finds: Mock) -> None:
     class Checks(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -146,3 +176,4 @@ def test_a_step_goes_on_after_an_error(finds: Mock) -> None:
         else:
             with pytest.raises(RuntimeError, match="positive-definite"):
                 call(x).asnumpy()
+    assert is_known(finds, lambda: call(right))

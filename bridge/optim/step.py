@@ -26,6 +26,7 @@ from bridge.primitive.graph_calls import GraphTensor, graph_call
 from bridge.primitive.kernel import one_at_a_time
 from bridge.primitive.tensors import torch_view
 from bridge.programs import tree
+from bridge.programs.modes import note_written
 from bridge.programs.sharing import Sharing
 
 
@@ -147,6 +148,7 @@ class Step(_mindspore.CompiledAsMethod):
         self._check(gradients)
         self._refuse_unlike(gradients)
         self.sharing.state.stay()
+        note_written(self.sharing.tensors)
         has_gradient = [gradient is not None for gradient in gradients]
         launched = Launched(self._repeated, self.sharing, self.rates, len(rates), has_gradient)
         self._launched.append(launched)

@@ -340,6 +340,12 @@ class Settings:
             self.tensors.append(value)
             self._values[where, name].held = {"tensor": _Seen(value), "data": _Seen(data_of(value))}
 
+    def name_among(self, tensors: set[int]) -> str:
+        """The name of a tensor with one of these ids; empty if there is none."""
+        return next(
+            (f"{where}.{name}" for (where, name), seen in self._values.items() if id(seen.value) in tensors), ""
+        )
+
     def are_in_place(self) -> bool:
         """Whether names find the same objects, and arrays and sets hold the same."""
         return all(get(name) is value for get, name, value in self._names) and all(map(_is_as_it_was, self._copied))

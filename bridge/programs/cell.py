@@ -69,7 +69,8 @@ class ModuleCell(ProgramCell):
         is_the_modules = "program" in self.__dict__ and (
             _is_registered(self.module, name) or (not name.startswith("_") and hasattr(self.module, name))
         )
-        return super()._instead(name) or ("its `module` does, which is PyTorch's" if is_the_modules else "")
+        advice = "its `module` does, which is PyTorch's: make a Cell of a module whose `forward` calls that"
+        return super()._instead(name) or (advice if is_the_modules else "")
 
     def _is_of_program(self, name: str) -> bool:
         if "program" not in self.__dict__:

@@ -42,6 +42,10 @@ class Configuration:
                     self._number = self._found(before)
         return self._number
 
+    def name_among(self, tensors: set[int]) -> str:
+        """The name of one of its tensors with these ids, besides its own; empty if there is none."""
+        return self._now.name_among(tensors)
+
     def settle(self) -> None:
         """A call of the module has ended: what is otherwise now was changed by that."""
         if not self._is_same():

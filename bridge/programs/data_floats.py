@@ -14,13 +14,18 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._pytree import tree_map_only
 
-from bridge.programs.calls import AsksForData, Number, no_modes
+from bridge.op import devices
+from bridge.programs.calls import AsksForData, Number, Refusal, no_modes
+from bridge.programs.drawn_arrays import computed, is_given, note_function, note_given
 from bridge.programs.guards import is_integer
 from bridge.programs.replaced import Replacement
 
@@ -30,9 +35,15 @@ _TAKING = {
     "__add__", "__div__", "__eq__", "__ge__", "__gt__", "__iadd__", "__idiv__", "__imul__", "__isub__",
     "__itruediv__", "__le__", "__lt__", "__mul__", "__ne__", "__radd__", "__rdiv__", "__rmul__", "__rsub__",
     "__rtruediv__", "__sub__", "__truediv__", "add", "add_", "clamp", "clamp_", "clamp_max", "clamp_min", "clip",
-    "div", "div_", "divide", "eq", "fill_", "ge", "gt", "le", "lt", "masked_fill", "masked_fill_", "mul", "mul_",
-    "multiply", "ne", "rsub", "sub", "sub_", "subtract", "true_divide",
+    "div", "div_", "divide", "eq", "fill_", "full", "full_like", "ge", "gt", "le", "lt", "masked_fill", "masked_fill_",
+    "mul", "mul_", "multiply", "ne", "new_full", "rsub", "scalar_tensor", "sub", "sub_", "subtract", "true_divide",
 }  # fmt: skip
+# Functions of math that give floats.
+_MATH = (
+    "sqrt", "exp", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "pow", "hypot", "fabs", "fmod", "erf", "erfc", "degrees",
+    "radians",
+)  # fmt: skip
 _REFUSED = "a float that depends on data is {}, which a graph does not follow: PyNative mode does"
 # What stands for the first in PyTorch's arguments: nobody else has it.
 _FIRST = 0.7316498730285
@@ -42,6 +53,31 @@ _OF_OBJECTS = {
     "__new__", "__init_subclass__", "__subclasshook__", "__getattribute__", "__setattr__", "__delattr__", "__dir__",
     "__getnewargs__", "__getstate__", "__reduce__", "__reduce_ex__", "__sizeof__", "from_bytes",
 }  # fmt: skip
+
+
+def _refusal(what: str, frame: FrameType | None = None) -> Refusal:
+    note_function(frame or sys._getframe(2))
+    return AsksForData(_REFUSED.format(what))
+
+
+def _refused_number(frame: FrameType | None = None) -> Refusal:
+    """Something takes a known number, as a function of math does, or torch.tensor."""
+    note_given()
+    return _refusal("given to something that takes a known number", frame or sys._getframe(2))
+
+
+def _computed(function: Callable[..., Any], *args: Any) -> Any:
+    """A float that Python or NumPy computes from such a one, as they compute it."""
+    if devices.target() == "GPU" or any(isinstance(value, (np.ndarray, torch.Tensor)) for value in args):
+        raise _refusal(f"given to {function.__name__}")
+    return computed(function, *args)
+
+
+def _of_math(function: Callable[..., float]) -> Callable[..., Any]:
+    def compute(*args: Any) -> Any:
+        return _computed(function, *args) if any(type(value) is DataFloat for value in args) else function(*args)
+
+    return compute
 
 
 class DataFloats:
@@ -91,7 +127,8 @@ class DataFloats:
             Replacement(torch.Tensor, f"__{function.__name__}__", of_number(function))
             for function in (bool, int, math.floor, math.ceil)
         ]
-        return [Replacement(torch.Tensor, "item", item), *numbers]
+        of_math = [Replacement(math, name, _of_math(getattr(math, name))) for name in (_MATH if is_given() else ())]
+        return [Replacement(torch.Tensor, "item", item), *numbers, *of_math]
 
     def put(self, arguments: list[Any]) -> None:
         """Put the numbers into a call's arguments that take them."""
@@ -120,6 +157,8 @@ class DataFloat:
         tensor: has it, on the device of the tensor that it was taken from.
     """
 
+    depends_on_data = True
+
     def __init__(self, floats: DataFloats, tensor: torch.Tensor) -> None:
         self._floats = floats
         self.tensor = tensor
@@ -132,12 +171,12 @@ class DataFloat:
         return self
 
     def __float__(self) -> float:
-        raise AsksForData(_REFUSED.format("given to something that takes a known number"))
+        raise _refused_number()
 
     __complex__ = __hash__ = __float__  # type: ignore[assignment]
 
     def __format__(self, specification: str) -> str:
-        raise AsksForData(_REFUSED.format("written as text"))
+        raise _refusal("written as text")
 
     def __str__(self) -> str:
         return format(self)
@@ -156,10 +195,12 @@ class DataFloat:
     def __ceil__(self) -> int:
         return self._integer(torch.ceil)
 
-    def __round__(self, digits: int | None = None) -> int:
-        if digits is not None:
-            raise AsksForData(_REFUSED.format("rounded to digits"))
-        return self._integer(torch.round)
+    def __round__(self, digits: int | None = None) -> Any:
+        return self._integer(torch.round) if digits is None else _computed(round, self, digits)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        is_plain = method == "__call__" and not kwargs and ufunc.nout == 1 and getattr(np, ufunc.__name__, 0) is ufunc
+        return _computed(ufunc, *inputs) if is_plain else NotImplemented
 
     def __neg__(self) -> DataFloat:
         return self._with(-self.tensor)
@@ -194,7 +235,7 @@ class DataFloat:
         given = [value for value in (*args, *(kwargs or {}).values()) if type(value) is DataFloat]
         name = getattr(func, "__name__", str(func))
         if not given or name not in _TAKING:
-            raise AsksForData(_REFUSED.format(f"given to {name}"))
+            raise _refusal(f"given to {name}")
         return given[0]._floats.call(func, args, kwargs or {})
 
 
@@ -205,6 +246,8 @@ class DataInteger:
         floats: those of the run.
         tensor: has it, as an int64, on the device of the tensor that it was taken from.
     """
+
+    depends_on_data = True
 
     def __init__(self, floats: DataFloats, tensor: torch.Tensor) -> None:
         self._floats = floats
@@ -280,6 +323,15 @@ def _computing(operation: Callable[[Any, Any], Any], is_reflected: bool) -> Call
     return method
 
 
+def _by_python(function: Callable[..., Any], is_reflected: bool) -> Callable[..., Any]:
+    def method(self: DataFloat, other: Any) -> Any:
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        return _computed(function, *((other, self) if is_reflected else (self, other)))
+
+    return method
+
+
 def _as_known(name: str) -> Callable[..., Any]:
     own = getattr(int, name)
 
@@ -289,6 +341,10 @@ def _as_known(name: str) -> Callable[..., Any]:
     return method
 
 
+for _name in ("pow", "mod", "floordiv"):
+    _function = getattr(operator, _name)
+    setattr(DataFloat, f"__{_name}__", _by_python(_function, is_reflected=False))
+    setattr(DataFloat, f"__r{_name}__", _by_python(_function, is_reflected=True))
 for _name in ("eq", "ge", "gt", "le", "lt", "ne"):
     setattr(DataFloat, f"__{_name}__", _comparing(getattr(operator, _name)))
 for _name in dir(int):
@@ -305,8 +361,11 @@ def refusing_others() -> Iterator[None]:
     """An error inside that something does not take what stands for such a float is a refusal."""
     try:
         yield
-    except TypeError as error:
-        if not any(kind.__name__ in str(error) for kind in (DataFloat, DataInteger)):
+    except (TypeError, RuntimeError) as error:
+        if isinstance(error, Refusal) or not any(kind.__name__ in str(error) for kind in (DataFloat, DataInteger)):
             raise
-        refusal = AsksForData(_REFUSED.format("given to something that takes a known number"))
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        refusal = _refused_number(trace and trace.tb_frame)
         raise refusal.with_traceback(error.__traceback__) from None

@@ -31,12 +31,15 @@ from bridge.programs.calls import AsksForData, Refusal
 from bridge.programs.capture import Spec
 from bridge.programs.counts import CARRIER, NoSize, Uneven
 from bridge.programs.data_sizes import Line, Sizes, UnknownSize
+from bridge.programs.drawn_arrays import capture_again
 from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.held import Changes
 from bridge.programs.kept_elsewhere import is_own
 from bridge.programs.kernel import count_kernel, forward_kernel, program_call, program_result
+from bridge.programs.modes import changed_before, note_written
 from bridge.programs.refusals import (
     PythonDraws,
+    changed_elsewhere,
     keeps_between_calls,
     no_python_draws,
     refuse_anomaly_mode,
@@ -237,6 +240,9 @@ class GraphProgram:
         for parameter, tensor in zip(self.state.parameters.values(), self.state.tensors, strict=True):
             refuse_other(parameter, tensor)
         self.state.stay()
+        for module in self.state.modules:
+            if name := changed_before(module):
+                raise Refusal(changed_elsewhere(self.name, name))
         arguments = Arguments(args, kwargs)
         own = zip(weights, self.state.parameters.values(), strict=True)
         specs = [spec_of(weight, parameter.requires_grad) for weight, parameter in own]
@@ -248,10 +254,15 @@ class GraphProgram:
         writes_down = self._writing_down(arguments, device)
         wanted = _Wanted(arguments, specs, torch_device, writes_down, (), [], [], None)
         inputs = [*weights, *arguments.tensors]
-        try:
-            found, tensors = self._found_with_answers(wanted, inputs, device)
-        except Uneven:
-            found, tensors = self._found_with_answers(replace(wanted, least=True), inputs, device)
+
+        def find() -> Any:
+            try:
+                return self._found_with_answers(wanted, inputs, device)
+            except Uneven:
+                return self._found_with_answers(replace(wanted, least=True), inputs, device)
+
+        found, tensors = capture_again(find)
+        note_written(self.state.tensors[i] for i in found.written if i < len(self.state.tensors))
         kernel = forward_kernel(self.name, found, device, self.is_differentiable)
         # What it writes to has to be the Parameter itself.
         inputs = [tensor if i in found.written else _read(tensor) for i, tensor in enumerate(tensors)]
@@ -547,7 +558,7 @@ class GraphProgram:
                     raise
             before.restore()
             return self._captured_from(before, wanted, but_checks=True)
-        except Exception:
+        except BaseException:
             before.restore()
             raise
 

@@ -4,6 +4,7 @@ capture's tensors have none."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import pathlib
@@ -17,6 +18,8 @@ from typing import Any
 import mindspore as ms
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+
+from bridge.programs.written_down import is_of_package
 
 # A table of more entries is a user's data, and so is what lies deeper in others, and what comes after so many entries.
 LARGE = 10_000
@@ -34,8 +37,16 @@ def is_own(file: str) -> bool:
 
 
 def held_by(dictionary: dict[Any, Any]) -> dict[Any, Any]:
-    """What a dictionary holds, past what its class makes of that: one of transformers' imports all models."""
-    return dictionary if _is_usual(type(dictionary)) else dict(dict.items(dictionary))
+    """What a dictionary holds, in its order. A class of a package is not asked, nor one that raises an error:
+    transformers' import all models."""
+    kind = type(dictionary)
+    if _is_usual(kind):
+        return dictionary
+    if not is_of_package(kind.__module__):
+        with contextlib.suppress(Exception):
+            return dict(dictionary.items())
+    usual = OrderedDict if issubclass(kind, OrderedDict) else dict
+    return {key: dict.__getitem__(dictionary, key) for key in usual.__iter__(dictionary)}
 
 
 @functools.cache

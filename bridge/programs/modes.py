@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import mindspore as ms
@@ -137,6 +137,7 @@ def _others(now: Sequence[Any], first: Sequence[Any]) -> str:
 class _Compiling(threading.local):
     states: list[InGraph] | None = None
     cells: list[ms.nn.Cell] | None = None
+    written: Sequence[torch.Tensor] = ()
 
 
 _compiling = _Compiling()
@@ -149,6 +150,18 @@ def note(state: InGraph) -> None:
         configuration_of(module).number()  # what others have changed until now, the capture has not
     if _compiling.states is not None:
         _compiling.states.append(state)
+
+
+def note_written(tensors: Iterable[torch.Tensor]) -> None:
+    """What this thread compiles has a program that writes to these."""
+    _compiling.written = [*_compiling.written, *tensors]
+
+
+def changed_before(module: torch.nn.Module) -> str:
+    """The name of a tensor of a module that is no part, which programs before have changed in what this thread
+    compiles: a graph takes for a constant what it was. Empty if there is none."""
+    written = {id(tensor) for tensor in _compiling.written}
+    return configuration_of(module).name_among(written) if written else ""
 
 
 @functools.cache
@@ -176,11 +189,11 @@ def _compile(compiled: Any, owner: Any, compile_as: Callable[[str], Any]) -> Any
     graphs = of_owners.get(id(owner))
     if graphs is None:
         graphs = of_owners.setdefault(id(owner), _Graphs())
-    before = _compiling.states, _compiling.cells
-    _compiling.states, _compiling.cells = [], []
+    before = _compiling.states, _compiling.cells, _compiling.written
+    _compiling.states, _compiling.cells, _compiling.written = [], [], ()
     try:
         found = compile_as(graphs.name())
         graphs.add(_compiling.states, _compiling.cells)
         return found
     finally:
-        _compiling.states, _compiling.cells = before
+        _compiling.states, _compiling.cells, _compiling.written = before

@@ -13,6 +13,7 @@ import json
 import pickle
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, MethodType, ModuleType
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 
 from bridge.op import devices
+from bridge.programs import drawn_arrays
 from bridge.programs.calls import AsksForData, Refusal
 from bridge.programs.data_floats import DataFloat, DataFloats
 from bridge.programs.replaced import Replacement
@@ -96,11 +98,14 @@ def replacements(floats: DataFloats) -> list[Replacement]:
     """
     _register_shape()
     stand_ins = {name: _stand_in(name, floats) for name in _FUNCTIONS}
-    return [Replacement(holder, attribute, stand_ins[name]) for holder, attribute, name in _places()]
+    of_arrays = drawn_arrays.replacements(_drawing_itself) if devices.target() != "GPU" else []
+    return [*(Replacement(holder, attribute, stand_ins[name]) for holder, attribute, name in _places()), *of_arrays]
 
 
 def _stand_in(name: str, floats: DataFloats) -> Callable[..., Any]:
     def draw(*args: Any, **kwargs: Any) -> Any:
+        if _drawing.by_itself:
+            return _FUNCTIONS[name](*args, **kwargs)
         if devices.target() == "GPU":
             raise Refusal(_LATER.format(name))
         if name == "random.choice":
@@ -113,7 +118,10 @@ def _stand_in(name: str, floats: DataFloats) -> Callable[..., Any]:
             return int(DRAW(call, torch.int64).item())
         if isinstance(found, (float, np.floating)):
             return DataFloat(floats, DRAW(call, torch.float64))
-        raise Refusal(_REFUSED.format(name, "what is no single number"))
+        given = drawn_arrays.drawn_at_once(found, *json.loads(call))
+        if given is None:
+            raise _refusal(name, "what is no number and no array")
+        return given
 
     return draw
 
@@ -121,6 +129,7 @@ def _stand_in(name: str, floats: DataFloats) -> Callable[..., Any]:
 def _plain(name: str, value: Any) -> Any:
     """Arguments as JSON has them."""
     if type(value) is DataFloat:
+        drawn_arrays.note_function(sys._getframe(2))
         raise AsksForData(_REFUSED.format(name, "by a number that depends on data"))
     if isinstance(value, dict):
         return {key: _plain(name, item) for key, item in value.items()}
@@ -130,7 +139,12 @@ def _plain(name: str, value: Any) -> Any:
         return value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise Refusal(_REFUSED.format(name, "by arguments that are neither numbers nor texts"))
+    raise _refusal(name, "by arguments that are neither numbers nor texts")
+
+
+def _refusal(name: str, what: str) -> Refusal:
+    drawn_arrays.note_function(sys._getframe(2))
+    return Refusal(_REFUSED.format(name, what))
 
 
 @contextlib.contextmanager
@@ -140,6 +154,25 @@ def _drawing_nothing() -> Iterator[None]:
         yield
     finally:
         _set_state(state)
+
+
+class _OfThread(threading.local):
+    by_itself = False
+
+
+_drawing = _OfThread()
+
+
+@contextlib.contextmanager
+def _drawing_itself() -> Iterator[Callable[[], bool]]:
+    """Inside, Python draws as it does outside of a capture, and has drawn nothing after it. It gives what tells whether
+    it has drawn by then."""
+    with _drawing_nothing():
+        _drawing.by_itself, before = True, _state()
+        try:
+            yield lambda: not torch.equal(_state(), before)
+        finally:
+            _drawing.by_itself = False
 
 
 _found: dict[str, tuple[ModuleType, int, list[tuple[str, str]]]] = {}

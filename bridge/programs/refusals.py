@@ -159,6 +159,14 @@ def keeps_between_calls(attribute: str) -> str:
     )
 
 
+def changed_elsewhere(program: str, name: str) -> str:
+    """What an error says of a tensor that a module has from elsewhere, and that the same graph changes before."""
+    return (
+        f"{program}: the same graph changes {name} before, which belongs to no part of the module: a graph would take "
+        "it for what it was. Make its module a part (`self.critic = critic`), or take two graphs"
+    )
+
+
 def replaces_registered(name: str) -> str:
     """What an error says of a parameter, a part or a mode that a module's call replaces."""
     return (

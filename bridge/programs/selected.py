@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bridge.programs.calls import Call, Refusal, in_line
+from bridge.programs.drawn_arrays import as_index
 from bridge.programs.in_cpp import library
 from bridge.programs.marked_copies import MarkedCopies
 from bridge.programs.memory import storage_of
@@ -77,6 +78,7 @@ class Selected:
         """What stands for PyTorch's indexing."""
 
         def get(tensor: torch.Tensor, index: Any) -> Any:
+            index = as_index(index)
             found = self._places(tensor, index)
             if found is None:
                 copied = self._copies.take(tensor, index, caller())
@@ -87,6 +89,7 @@ class Selected:
             return _GET(part, others) if others else part
 
         def put(tensor: torch.Tensor, index: Any, value: Any) -> None:
+            index = as_index(index)
             if self._copies.put(tensor, value):
                 return None
             found = self._places(tensor, index)

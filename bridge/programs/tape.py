@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from bridge.primitive import direct
-from bridge.programs import ctc_loss, cudnn_dropout, looks, python_draws
+from bridge.programs import ctc_loss, cudnn_dropout, drawn_arrays, looks, python_draws
 from bridge.programs.answered import Answered
 from bridge.programs.assigned_data import AssignedData
 from bridge.programs.calls import (
@@ -350,7 +350,7 @@ class Tape(TorchDispatchMode):
 
     def device(self, call: Call) -> str:
         """The kind of device whose generator a call draws from, or python_draws.DEVICE."""
-        if call.op is python_draws.DRAW:
+        if call.op in (python_draws.DRAW, drawn_arrays.CALL):
             return python_draws.DEVICE
         if call.op is torch.ops.bridge.set_generator_state.default:
             return str(call.arguments[1])

@@ -170,12 +170,9 @@ class Twins:
         """A container of twins; the container itself if nothing in it has one, so that writes reach it."""
         if self._runs and id(value) in self._lent:
             return self._lent[id(value)].twin
-        held = held_by(value) if isinstance(value, dict) else value
-        items = [*(held.values() if isinstance(held, dict) else held)]
+        items = [*(held_by(value).values() if isinstance(value, dict) else value)]
         twins = [self.of(item) for item in items]
         is_same = all(item is twin for item, twin in zip(items, twins, strict=True))
-        if is_same and held is not value:
-            return value
         twin = value if is_same else _filled(value, twins)
         if self._runs and isinstance(value, (list, dict)) and not (is_same and _has_tensor(items)):
             self._lent[id(value)] = self._lent_twins[id(twin)] = _Lent(value, twin)
@@ -408,7 +405,7 @@ def _filled(value: Any, items: list[Any]) -> Any:
         return kind._make(items) if hasattr(kind, "_make") else tuple(items)
     filled = copy.copy(value)
     if isinstance(value, dict):
-        dict.update(filled, zip(value, items, strict=True))
+        dict.update(filled, zip(held_by(value), items, strict=True))
     elif isinstance(value, list):
         list.__setitem__(filled, slice(None), items)
     else:
@@ -438,7 +435,7 @@ class _Lent:
             if self.twin is not self.own or len(kept) < len(found):
                 self.own[:] = kept
             return len(kept) < len(found)
-        items = {key: twins.own_of(item) for key, item in self.twin.items()}
+        items = {key: twins.own_of(item) for key, item in held_by(self.twin).items()}
         others = {key: item for key, item in items.items() if not _has_tensor(item)}
         if self.twin is not self.own or len(others) < len(items):
             self.own.clear()

@@ -1,0 +1,387 @@
+"""What a function of the user's files draws or computes in Python: `torch.tensor(mask_of((batch, length), 0.05))`, as
+SpecAugment does, and `x1, y1, x2, y2 = box_of(size, share)`, as CutMix does.
+
+What such a function does with NumPy are no calls of PyTorch's. So all of it is one call of the program, whose kernel is
+the function, each time that the program runs: it draws from the generator that the rest of the user's code draws from.
+What stands for its arrays in a capture is for PyTorch's functions to take.
+
+Which functions these are is found when something in them is refused in a capture: they are noted, and the module is
+captured once more.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import importlib
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType, FunctionType, ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from bridge.programs.calls import Refusal, no_modes
+from bridge.programs.kept_elsewhere import is_own
+from bridge.programs.replaced import Replacement
+
+T = TypeVar("T")
+_PLAIN = (type(None), bool, int, float, str, np.ndarray)
+_NUMBERS = (bool, int, float, np.bool_, np.int64, np.float64)
+_USED = (
+    "an array that {} draws is used by NumPy ({}), which a graph does not repeat: give it to torch.tensor or "
+    "torch.from_numpy, or draw it in a function of your file that gives the last array"
+)
+_OTHER = (
+    "{} gives {}, and gave {} when a graph was made of it, which takes no other shapes and dtypes: PyNative mode does"
+)
+
+
+class CaptureAgain(BaseException):
+    """Something is refused that captures take from now on. The function's own code must not take it for an error."""
+
+
+class _OfThread(threading.local):
+    may_capture_again = False
+
+
+_thread = _OfThread()
+
+
+def capture_again(capture: Callable[[], T]) -> T:
+    """What a capture gives, which is made again whenever it finds such a function."""
+    before, _thread.may_capture_again = _thread.may_capture_again, True
+    try:
+        while True:
+            try:
+                return capture()
+            except CaptureAgain:  # once for each function
+                continue
+    finally:
+        _thread.may_capture_again = before
+
+
+_functions: dict[FunctionType, None] = {}  # these
+_is_given = False  # whether a function that takes known arrays and numbers has been given others
+
+
+def is_given() -> bool:
+    """Whether functions that take known arrays and numbers are to take others in captures."""
+    return _is_given
+
+
+def note_given() -> None:
+    """One was given another.
+
+    Raises:
+        CaptureAgain: that was not known.
+    """
+    global _is_given
+    if not _is_given and _thread.may_capture_again:
+        _is_given = True
+        raise CaptureAgain
+
+
+def note_function(frame: FrameType | None) -> None:
+    """Something is refused in the innermost function of a user's file that runs.
+
+    Raises:
+        CaptureAgain: that was not known.
+    """
+    while frame is not None and _thread.may_capture_again:
+        code = frame.f_code
+        function = frame.f_globals.get(code.co_name)
+        if isinstance(function, FunctionType) and function.__code__ is code and is_own(code.co_filename):
+            if function in _functions:
+                return
+            _functions[function] = None
+            raise CaptureAgain
+        frame = frame.f_back
+
+
+class _Given:
+    """Stands for a tensor among the arguments of a call that is written down, or for a number that depends on data."""
+
+    def __init__(self, position: int, number: type | None) -> None:
+        self.position, self.number = position, number
+
+    def of(self, tensors: Sequence[torch.Tensor]) -> Any:
+        tensor = tensors[self.position]
+        return tensor if self.number is None else self.number(tensor.item())
+
+
+class _Untold(Exception):
+    """An argument is nothing of the kind."""
+
+
+def _told(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """The value, with the tensors in it noted."""
+    if _depends_on_data(value):
+        tensors.append(value.tensor)
+        return _Given(len(tensors) - 1, value.__class__)
+    if isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex():
+        tensors.append(value)
+        return _Given(len(tensors) - 1, None)
+    if type(value) in (list, tuple, torch.Size):
+        told = [_told(item, tensors) for item in value]
+        return told if type(value) is list else tuple(told)
+    if type(value) is dict:
+        return {key: _told(item, tensors) for key, item in value.items()}
+    if type(value) in _PLAIN or isinstance(value, (np.generic, np.dtype)):
+        return value
+    raise _Untold
+
+
+def _filled(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    if type(value) in (list, tuple):
+        return type(value)(_filled(item, tensors) for item in value)
+    if type(value) is dict:
+        return {key: _filled(item, tensors) for key, item in value.items()}
+    return value.of(tensors) if type(value) is _Given else value
+
+
+def _leaves(found: Any) -> list[Any] | None:
+    """The arrays and numbers that a function gives: one, or several; None if it gives something else."""
+    leaves = list(found) if type(found) in (list, tuple) else [found]
+    are_known = all(
+        leaf.dtype.kind in "biuf" if type(leaf) is np.ndarray else type(leaf) in _NUMBERS for leaf in leaves
+    )
+    return leaves if leaves and are_known else None
+
+
+def _forms(leaves: Sequence[Any]) -> list[tuple[tuple[int, ...], str]]:
+    return [(np.shape(leaf), np.asarray(leaf).dtype.str) for leaf in leaves]
+
+
+def _dtype(name: str) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, name)).dtype
+
+
+def _kernel(call: str, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    file, name, args, kwargs, expected = pickle.loads(base64.b64decode(call))
+    function = getattr(importlib.import_module(file), name)
+    leaves = _leaves(function(*_filled(args, tensors), **_filled(kwargs, tensors))) or []
+    if (forms := _forms(leaves)) != expected:
+        raise RuntimeError(_OTHER.format(name, forms, expected))
+    return [torch.from_numpy(np.array(leaf)) for leaf in leaves]
+
+
+_LIBRARY = torch.library.Library("bridge", "FRAGMENT")
+for _name, _tags in ("call_of_python", (torch.Tag.nondeterministic_seeded,)), ("computed_by_python", ()):
+    _operator = _LIBRARY.define(f"{_name}(str call, Tensor[] tensors) -> Tensor[]", tags=_tags)
+    _LIBRARY.impl(_operator, _kernel, "CompositeExplicitAutograd")
+CALL: Any = torch.ops.bridge.call_of_python.default
+_COMPUTED: Any = torch.ops.bridge.computed_by_python.default
+
+
+@functools.cache
+def _register_shapes() -> None:
+    def shapes(call: str, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [torch.empty(shape, dtype=_dtype(name)) for shape, name in pickle.loads(base64.b64decode(call))[-1]]
+
+    for operator in (CALL, _COMPUTED):
+        torch.library.register_fake(operator.name(), shapes)
+
+
+def replacements(by_itself: Callable[[], Any]) -> list[Replacement]:
+    """What stands for these functions, and for those of PyTorch's that take their arrays.
+
+    Args:
+        by_itself: makes a context in which Python draws by its own functions, and has drawn nothing after it. It gives
+            what tells whether it has drawn by then.
+    """
+    stand_ins = {id(function): _stand_in(function, by_itself) for function in _functions}
+    found = [Replacement(holder, name, stand_ins[id(value)]) for holder, name, value in _places()] if stand_ins else []
+    return [*found, *(Replacement(torch, name, _taking(name)) for name in (_TAKING if _is_given else ()))]
+
+
+def _places() -> Iterator[tuple[ModuleType, str, FunctionType]]:
+    for module in list(sys.modules.values()):
+        if type(module) is not ModuleType:
+            continue
+        for name, value in list(vars(module).items()):
+            if type(value) is FunctionType and value in _functions:
+                yield module, name, value
+
+
+def _stand_in(function: FunctionType, by_itself: Callable[[], Any]) -> Callable[..., Any]:
+    def called(*args: Any, **kwargs: Any) -> Any:
+        tensors: list[torch.Tensor] = []
+        try:
+            told = _told(args, tensors), _told(kwargs, tensors)
+        except _Untold:
+            return function(*args, **kwargs)
+        before = pickle.dumps(told)
+        own = pickle.loads(before)  # the function may write to its arguments
+        with by_itself() as has_drawn, no_modes():
+            ones = [torch.ones(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
+            found = function(*_filled(own[0], ones), **_filled(own[1], ones))
+            is_constant = not tensors and not has_drawn()
+        if is_constant or _leaves(found) is None or pickle.dumps(own) != before:
+            return function(*args, **kwargs)
+        return _standing_for(found, function.__module__, function.__name__, *told, tensors)
+
+    return called
+
+
+def drawn_at_once(found: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """What stands for arrays or numbers that a function of Python's or NumPy's draws; None if it gives something else.
+
+    Args:
+        found: what it has drawn in a trial.
+        name: the function, as "numpy.random.permutation".
+        args, kwargs: its arguments, plain ones.
+    """
+    file, _, function = name.rpartition(".")
+    return None if _leaves(found) is None else _standing_for(found, file, function, args, kwargs, [])
+
+
+def _standing_for(found: Any, file: str, name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
+    """What stands for what a call of a file's function gives, where it gives something like this."""
+    _register_shapes()
+    leaves = _leaves(found) or []
+    call = base64.b64encode(pickle.dumps((file, name, args, kwargs, _forms(leaves)))).decode()
+    given = [_given(name, *each) for each in zip(CALL(call, tensors), leaves, strict=True)]
+    return type(found)(given) if type(found) in (list, tuple) else given[0]
+
+
+def computed(function: Callable[..., Any], *args: Any) -> Any:
+    """What stands for a number that a function of Python's or NumPy's computes from such that depend on data.
+
+    Raises:
+        _Untold: an argument is neither such a number nor a plain value.
+    """
+    _register_shapes()
+    tensors: list[torch.Tensor] = []
+    told = _told(args, tensors)
+    file = function.__module__ if hasattr(function, "__module__") else "numpy"  # a ufunc has none
+    call = pickle.dumps((file, function.__name__, told, {}, [((), "<f8")]))
+    [tensor] = _COMPUTED(base64.b64encode(call).decode(), tensors)
+    return tensor.item()
+
+
+def _given(name: str, tensor: torch.Tensor, like: Any) -> Any:
+    if type(like) is np.ndarray:
+        note_given()
+        return _Array(name, tensor, like)
+    number = tensor.item()  # a float that depends on data, or an integer, which counts as a size
+    return int(number) if isinstance(like, (int, np.int64)) and not isinstance(like, bool) else number
+
+
+class _Array:
+    """Stands for an array.
+
+    Args:
+        function: what has given it.
+        tensor: has its data.
+        like: an array of that shape and dtype.
+    """
+
+    def __init__(self, function: str, tensor: torch.Tensor, like: np.ndarray) -> None:
+        self.tensor, self._function, self._like = tensor, function, like
+        self.shape, self.dtype, self.ndim, self.size = like.shape, like.dtype, like.ndim, like.size
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return np.ndarray
+
+    def __len__(self) -> int:
+        return len(self._like)
+
+    def __getitem__(self, index: Any) -> Any:
+        items = index if type(index) is tuple else (index,)
+        if not all(item is None or item is Ellipsis or type(item) in (int, slice) for item in items):
+            raise self._refusal("__getitem__")
+        return self._made(self.tensor[index], self._like[index])
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.__getitem__, range(len(self)))
+
+    def item(self) -> Any:
+        """Its number, if it has one."""
+        return self._made(self.tensor.reshape(()), self._like.reshape(()).item())
+
+    def astype(self, dtype: Any, *_: Any, **__: Any) -> Any:
+        """The same in another dtype."""
+        like = self._like.astype(dtype)
+        return self._made(self.tensor.to(_dtype(like.dtype.str)), like)
+
+    def copy(self, *_: Any) -> Any:
+        """A copy."""
+        return self._made(self.tensor.clone(), self._like)
+
+    def reshape(self, *shape: Any, **_: Any) -> Any:
+        """The same in another shape."""
+        like = self._like.reshape(*shape)
+        return self._made(self.tensor.reshape(like.shape), like)
+
+    def _made(self, tensor: torch.Tensor, like: Any) -> Any:
+        if type(like) is not np.ndarray and type(like) not in _NUMBERS:
+            raise self._refusal(f"a number of {type(like).__name__}")
+        return _given(self._function, tensor, like)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name) if name.startswith("__") else self._refusal(name)
+
+    def _refusal(self, name: str) -> Refusal:
+        note_function(sys._getframe(2))
+        return Refusal(_USED.format(self._function, name))
+
+
+def _refusing(name: str) -> Callable[..., Any]:
+    def refuse(array: _Array, *_: Any, **__: Any) -> Any:
+        raise array._refusal(name)
+
+    return refuse
+
+
+_OF_ALL = {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__str__", "__repr__", "__format__"}
+for _name in dir(np.ndarray):
+    is_operator = _name.startswith("__") and callable(getattr(np.ndarray, _name))
+    if is_operator and (_name in _OF_ALL or _name not in dir(_Array)):
+        setattr(_Array, _name, _refusing(_name))
+
+
+def as_index(index: Any) -> Any:
+    """An index with tensors in the place of such arrays; the same object if there are none."""
+    if type(index) is tuple and any(type(item) is _Array for item in index):
+        return tuple(map(as_index, index))
+    return index.tensor if type(index) is _Array else index
+
+
+# The functions of PyTorch's that take arrays, and whether they copy them.
+_TAKING = {"tensor": True, "as_tensor": False, "asarray": False, "from_numpy": False}
+
+
+def _taking(name: str) -> Callable[..., Any]:
+    own = getattr(torch, name)
+
+    def take(data: Any, *args: Any, **kwargs: Any) -> Any:
+        arguments = dict(zip(("dtype", "device"), args, strict=False)) | kwargs
+        found = _tensor_of(data, arguments.get("dtype"))
+        if found is None:
+            return own(data, *args, **kwargs)
+        found = found.to(device=arguments.get("device"), dtype=arguments.get("dtype"), copy=_TAKING[name])
+        return found.requires_grad_() if arguments.get("requires_grad") else found
+
+    return take
+
+
+def _tensor_of(data: Any, dtype: torch.dtype | None) -> torch.Tensor | None:
+    """The tensor of such an array or number, or of a list with such numbers in it; None of anything else."""
+    if type(data) is _Array:
+        return data.tensor
+    items = list(data) if type(data) in (list, tuple) else [data]
+    if not any(_depends_on_data(item) for item in items) or not all(isinstance(item, (int, float)) for item in items):
+        return None
+    kind = torch.float64 if any(isinstance(item, float) for item in items) else torch.int64
+    tensors = [item.tensor.to(kind) if _depends_on_data(item) else torch.tensor(item, dtype=kind) for item in items]
+    found = tensors[0] if items[0] is data else torch.stack(tensors)
+    return found if dtype or kind is torch.int64 else found.to(torch.get_default_dtype())
+
+
+def _depends_on_data(value: Any) -> bool:
+    return bool(getattr(type(value), "depends_on_data", False))
