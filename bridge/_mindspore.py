@@ -221,6 +221,17 @@ def _as_function(called: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @functools.cache
+def launch_where_graphs_run() -> None:
+    """Have graphs infer shapes and launch kernels on the thread that runs them, unless the user's own setting says
+    otherwise. With many cores MindSpore has threads for both. They take memory that a kernel brings for none, and
+    refuse Parameters without elements. MindSpore asks for this variable when it compiles a graph."""
+    name = "MS_DEV_RUNTIME_CONF"
+    own = os.environ.get(name, "")
+    if "pipeline:" not in own:
+        os.environ[name] = f"{own},pipeline:false".lstrip(",")
+
+
+@functools.cache
 def before_graphs(follow: Callable[[], None]) -> None:
     """Have a function called before each run of a compiled graph."""
     of_cells: Any = type(_cell_graph_executor)

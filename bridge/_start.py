@@ -76,6 +76,7 @@ def start_on(device: str) -> None:
     # MindSpore's own work is then done on the thread that calls.
     if device == devices.target() == "CPU":
         direct.leave_queues()
+        _mindspore.launch_where_graphs_run()
 
 
 def manual_seed(seed: int) -> None:

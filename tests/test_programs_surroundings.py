@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 import torch
 
 import bridge
-from bridge import aten, optim
+from bridge import _mindspore, aten, optim
 from bridge import torch as T
 from bridge.nn import functional as F
+from bridge.op import devices
 from shared import data, on_device, torch_device
 
 STEPS = [(0, 1, 2), (1, 2), (0, 1), ()]
@@ -174,3 +176,30 @@ def test_an_error_of_a_run_has_the_modules_line() -> None:
     ):
         call(ms.Tensor([[-1.0, 0.0], [0.0, 1.0]]), y)
         ms.runtime.synchronize()
+
+
+@pytest.mark.skipif(devices.target() == "GPU", reason="MindSpore launches on threads of its own there")
+def test_graphs_on_a_cpu_launch_where_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    bridge.cell(torch.nn.Linear(1, 1))
+    assert "pipeline:" in os.environ["MS_DEV_RUNTIME_CONF"]
+    for own, expected in (
+        ("", "pipeline:false"),
+        ("multi_stream:false", "multi_stream:false,pipeline:false"),
+        ("pipeline:true", "pipeline:true"),
+    ):
+        monkeypatch.setenv("MS_DEV_RUNTIME_CONF", own)
+        _mindspore.launch_where_graphs_run.__wrapped__()
+        assert os.environ["MS_DEV_RUNTIME_CONF"] == expected
+
+
+def test_a_graph_has_parameters_without_elements(mode: Callable[..., Any]) -> None:
+    class Registers(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens = torch.nn.Parameter(torch.zeros(0, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([x, self.tokens])
+
+    net, x = bridge.cell(Registers()), ms.Tensor(data(3, 4))
+    assert mode(net)(x).asnumpy().tobytes() == x.asnumpy().tobytes()
