@@ -220,14 +220,17 @@ def _as_function(called: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+_FEW_CORES = 2  # with these MindSpore has no such threads
+
+
 @functools.cache
 def launch_where_graphs_run() -> None:
     """Have graphs infer shapes and launch kernels on the thread that runs them, unless the user's own setting says
     otherwise. With many cores MindSpore has threads for both. They take memory that a kernel brings for none, and
-    refuse Parameters without elements. MindSpore asks for this variable when it compiles a graph."""
+    refuse Parameters without elements. MindSpore asks for this variable when it runs its first graph, and prints it."""
     name = "MS_DEV_RUNTIME_CONF"
     own = os.environ.get(name, "")
-    if "pipeline:" not in own:
+    if "pipeline:" not in own and (os.cpu_count() or 1) > _FEW_CORES:
         os.environ[name] = f"{own},pipeline:false".lstrip(",")
 
 

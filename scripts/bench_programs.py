@@ -167,7 +167,8 @@ def measure(name: str, rounds: int) -> str:
             own = f"{1e3 * statistics.median(one[way] for one in times):8.2f} ms"
             rows[way] += own if way == "PyTorch" else f"{ratio:11.2f}"
     command = [sys.executable, __file__, "--threads", str(torch.get_num_threads()), "--device", devices.target()]
-    used = {way: int(subprocess.check_output([*command, "--peak", way, name])) for way in OWN}
+    # MindSpore may print before.
+    used = {way: int(subprocess.check_output([*command, "--peak", way, name]).split()[-1]) for way in OWN}
     for way in OWN:
         ratio = used[way] / max(used["PyTorch"], 1)
         rows[way] += f"{used[way] / 1024:8.0f} MB" if way == "PyTorch" else f"{ratio:11.2f}"
