@@ -106,6 +106,16 @@ def masked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return y * torch.as_tensor(mask_of((5, 4), 0.4, (x > 0).sum(1)), dtype=y.dtype, device=y.device)
 
 
+def both_masks(shape: tuple[int, int]) -> np.ndarray:
+    """Calls one that is taken for a call, and draws after it."""
+    return (mask_of(shape, 0.5) | mask_of(shape, 0.3)) * np.random.rand(*shape)
+
+
+def masked_twice(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    y = y.masked_fill(torch.tensor(mask_of((5, 4), 0.3), device=y.device), 0)
+    return y * torch.tensor(both_masks((5, 4)), dtype=y.dtype)
+
+
 def noise_and_order(count: int) -> tuple[np.ndarray, np.ndarray]:
     order = list(range(count))
     random.shuffle(order)
@@ -138,7 +148,7 @@ def boxed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 FUNCTIONS = [
     left_out, mixed, forced, cropped, chosen, of_many_kinds, never, in_a_checkpoint, of_several, of_an_array, permuted,
-    masked, disturbed, boxed,
+    masked, masked_twice, disturbed, boxed,
 ]  # fmt: skip
 
 

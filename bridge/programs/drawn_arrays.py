@@ -46,6 +46,7 @@ class CaptureAgain(BaseException):
 
 class _OfThread(threading.local):
     may_capture_again = False
+    tries = False  # such a function runs by itself, and what it calls does
 
 
 _thread = _OfThread()
@@ -210,6 +211,8 @@ def _places() -> Iterator[tuple[ModuleType, str, FunctionType]]:
 def _stand_in(function: FunctionType, by_itself: Callable[[], Any]) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
         tensors: list[torch.Tensor] = []
+        if _thread.tries:
+            return function(*args, **kwargs)
         try:
             told = _told(args, tensors), _told(kwargs, tensors)
         except _Untold:
@@ -218,7 +221,11 @@ def _stand_in(function: FunctionType, by_itself: Callable[[], Any]) -> Callable[
         own = pickle.loads(before)  # the function may write to its arguments
         with by_itself() as has_drawn, no_modes():
             ones = [torch.ones(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
-            found = function(*_filled(own[0], ones), **_filled(own[1], ones))
+            _thread.tries = True
+            try:
+                found = function(*_filled(own[0], ones), **_filled(own[1], ones))
+            finally:
+                _thread.tries = False
             is_constant = not tensors and not has_drawn()
         if is_constant or _leaves(found) is None or pickle.dumps(own) != before:
             return function(*args, **kwargs)
