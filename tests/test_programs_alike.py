@@ -14,7 +14,7 @@ from torch import nn
 
 import bridge
 from bridge.programs import capture, plan, sizes
-from of_users.routed import Asking, Counted, Experts, Layers, Rows, attention
+from of_users.routed import Asking, Counted, Experts, Layers, Rows, Split, attention
 from shared import torch_device
 
 STEPS = 24
@@ -155,3 +155,53 @@ def test_programs_that_were_not_captured_do_not_stay(monkeypatch: pytest.MonkeyP
     torch.manual_seed(0)
     run(Rows(attention), [numbers(step, 200) for step in range(STEPS)], monkeypatch)
     assert len(sizes._families[-1]._plans) < STEPS
+
+
+OF_SHARES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "nothing": torch.relu,
+    "a number": lambda a: a * (2 if len(a) > 28 else 1),
+    "a remainder": lambda a: a * (2 if len(a) % 3 == 0 else 1),
+    "a quotient": lambda a: a * (1 + len(a) // 4),
+    "a share": lambda a: a / max(len(a), 1),
+}
+
+
+@pytest.mark.parametrize("name", OF_SHARES)
+def test_shares_of_a_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    captures = run(Split(3, OF_SHARES[name]), [numbers(step) for step in range(STEPS)], monkeypatch)
+    if name == "nothing":
+        assert captures[-1] - captures[STEPS // 2] < STEPS // 2
+
+
+def test_shares_in_layers_and_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some shares are 0 or 1. Those of the second layer follow from the first one's."""
+    torch.manual_seed(0)
+    run(nn.Sequential(Split(), Split(4)), [numbers(step, rows) for step, rows in enumerate((12, 3, 3))], monkeypatch)
+
+
+class Short(Split):
+    """Splits less than all rows, or less in its second layer than in the first one."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__()
+        self.first = first
+
+    def each(self, rows: torch.Tensor, counts: list[int], weights: torch.Tensor) -> torch.Tensor:
+        return super().each(rows[self.first if weights is self.inner else 1 :], counts, weights)
+
+
+@pytest.mark.parametrize("differentiate", [ms.value_and_grad, bridge.value_and_grad])
+@pytest.mark.parametrize("first", [0, 1])
+def test_shares_that_are_no_whole_are_an_error(first: int, differentiate: Callable[..., Any]) -> None:
+    net = bridge.cell(Short(first))
+    of = differentiate(net, None, net.trainable_params())
+
+    @ms.jit
+    def step(x):
+        return of(x)
+
+    with pytest.raises(RuntimeError, match=r"split_sizes to sum exactly to \d ") as caught:
+        step(ms.Tensor(numbers(0, 5)))
+    assert "parts = rows.split(counts, dim=0)" in str(caught.value)
+    assert "taken to be others than the data's" in str(caught.value)

@@ -34,6 +34,7 @@ _ENOUGH = 4  # captures that are alike, to expect that further ones are
 _MOST_CAPTURES = 96  # those of more are not looked at: they do not become alike any more
 _MOST_KEPT = 64  # plans: MindSpore asks for the shapes of a launch shortly before it
 _FROM = 2  # sizes that PyTorch treats alike
+_OF_ALL_RESTS = (3, 4, 5, 7, 12)  # of these divisions, with it
 
 Sizes = tuple[int, ...]
 _Matrix = np.ndarray[Any, np.dtype[np.int64]]
@@ -81,6 +82,7 @@ class Alike:
 
     def __init__(self, is_answer: Sequence[bool], named: Collection[int]) -> None:
         self._is_answer, self._named = is_answer, named
+        self._wholes: list[tuple[int, ...]] = []
         self._samples: dict[Sizes, tuple[Plan, _Parts]] = {}
         self._told: OrderedDict[Sizes, Plan] = OrderedDict()
         self._made: dict[tuple[Sizes, ...], _Group] = {}
@@ -92,6 +94,13 @@ class Alike:
             parts = _taken_apart(plan)
             like = next((other for _, other in self._samples.values() if other.form == parts.form), parts)
             self._samples[sizes] = plan, replace(parts, texts=like.texts)
+            self._made.clear()
+
+    def note_whole(self, shares: Iterable[int]) -> None:
+        """The sizes with these positions have to have a certain sum (shares.py)."""
+        whole = tuple(shares)
+        if whole not in self._wholes:
+            self._wholes.append(whole)
             self._made.clear()
 
     def plan(self, sizes: Sizes) -> Plan | None:
@@ -114,7 +123,8 @@ class Alike:
         group = next((group for group in self._groups(sizes) if len(group) >= _ENOUGH), None)
         if group is None or len(self._samples) >= _MOST_CAPTURES:
             return []
-        large = [i for i, size in enumerate(sizes) if size >= _FROM]
+        shares = {*itertools.chain.from_iterable(self._wholes)}
+        large = [i for i, size in enumerate(sizes) if size >= _FROM and i not in shares]
         # With _FROM and STAND_INS these leave each rest of a division by 2, 3 and 4, which a function may ask for.
         top = 2 * max(sizes) + (3 - 2 * max(sizes)) % 12
         step = max(top // max(len(large), 1), 1)
@@ -124,14 +134,15 @@ class Alike:
             return tuple(others.get(i, size) for i, size in enumerate(sizes))
 
         has_less, has_more = group.has_around(sizes)
-        found = [] if has_less else [_small(sizes)]
-        found += [] if has_more else [with_large(itertools.repeat(top))]
+        found = [] if has_less or not large else [with_large(itertools.repeat(_FROM))]
+        found += [] if has_more or not large else [with_large(itertools.repeat(top))]
         rising = with_large(itertools.count(_FROM, step))
         falling = with_large(itertools.count(_FROM + step * len(large), -step))
         found += [
             with_large(itertools.repeat(size)) for size in dict.fromkeys([13, *filter(None, self._named_in(sizes))])
         ]
         found += [one for one in (rising, falling) if not group.has_order(one)]
+        found += _with_one_large(sizes, self._wholes)
         new = [one for one in found if one not in self._tried]
         self._tried.update(new)
         return new
@@ -147,7 +158,7 @@ class Alike:
         for known in ([one for one in alike if _small(one) == _small(sizes)], alike):
             key = tuple(known)
             if key not in self._made and len({self._samples[one][1].form for one in known}) == 1:
-                self._made[key] = _Group([(one, *self._samples[one]) for one in known])
+                self._made[key] = _Group([(one, *self._samples[one]) for one in known], self._wholes)
             if key in self._made:
                 yield self._made[key]
 
@@ -156,9 +167,13 @@ class Alike:
 
 
 class _Group:
-    """Captures whose programs are alike but for integers."""
+    """Captures whose programs are alike but for integers. `wholes` are positions of sizes that are shares of one."""
 
-    def __init__(self, samples: Sequence[tuple[Sizes, Plan, _Parts]]) -> None:
+    def __init__(self, samples: Sequence[tuple[Sizes, Plan, _Parts]], wholes: Sequence[tuple[int, ...]]) -> None:
+        self._wholes = wholes
+        self._whole_of = np.full(len(samples[0][0]), -1)
+        for number, whole in enumerate(wholes):
+            self._whole_of[[*whole]] = number
         self._sizes = [sizes for sizes, _, _ in samples]
         self._all: _Matrix = np.array(self._sizes, dtype=np.int64)
         self._orders = np.stack([_order(sizes) for sizes in self._all])
@@ -184,14 +199,23 @@ class _Group:
         return bool(((self._all == own).any(0) | (own == 0)).all())
 
     def has_order(self, sizes: Sizes) -> bool:
-        """Whether each two of these were captured in the same order."""
-        return bool((self._orders == _order(np.array(sizes))).any(0).all())
+        """Whether each two of these were captured in the same order, but for shares of two wholes."""
+        one, other = self._whole_of[:, None], self._whole_of[None, :]
+        are_apart = (one != other) & (one >= 0) & (other >= 0)
+        return bool(((self._orders == _order(np.array(sizes))).any(0) | are_apart).all())
 
     def has_around(self, sizes: Sizes) -> tuple[bool, bool]:
-        """Whether other sizes were captured of which none is more than these, and others of which none is less."""
+        """Whether other sizes were captured of which none is more than these, and others of which none is less. Shares
+        cannot all be more: each of them was."""
         own = np.array(sizes)
         others = (np.minimum(self._all, _FROM) == np.minimum(own, _FROM)).all(1) & (self._all != own).any(1)
-        return bool((others & (self._all <= own).all(1)).any()), bool((others & (self._all >= own).all(1)).any())
+        is_share = self._whole_of >= 0
+
+        def has(are_beyond: Any) -> bool:
+            found = others & are_beyond[:, ~is_share].all(1)
+            return bool(found.any() and (others[:, None] & are_beyond[:, is_share]).any(0).all())
+
+        return has(self._all <= own), has(self._all >= own)
 
     @functools.cached_property
     def is_relied_on(self) -> bool:
@@ -199,7 +223,7 @@ class _Group:
         before = len(self._sizes) - _TOLD
         if before < _TOLD:
             return False
-        rules = _Rules(self._sizes[:before], self._columns[:before])
+        rules = _Rules(self._sizes[:before], self._columns[:before], self._wholes)
         return all(
             rules.told(sizes) == column.tolist()
             for sizes, column in zip(self._sizes[before:], self._columns[before:], strict=True)
@@ -219,7 +243,7 @@ class _Group:
 
     @functools.cached_property
     def _rules(self) -> _Rules:
-        return _Rules(self._sizes, self._columns)
+        return _Rules(self._sizes, self._columns, self._wholes)
 
     def plan(self, integers: list[int]) -> Plan:
         """The plan with these integers. Its programs are in files until they are loaded."""
@@ -262,6 +286,23 @@ def _order(sizes: _Matrix) -> _Matrix:
     return np.sign(sizes[:, None] - sizes[None, :])
 
 
+def _with_one_large(sizes: Sizes, wholes: Iterable[tuple[int, ...]]) -> list[Sizes]:
+    """Sizes of which, in each whole, one share is as large as it can be, each in turn: the others have all rests of a
+    division by 2, 3 and 4. Those of 0 and 1 stay."""
+    large = [[i for i in whole if sizes[i] >= _FROM] for whole in wholes]
+    most = max(map(len, large), default=0)
+    turns = [*enumerate([_FROM] * most), *enumerate(_OF_ALL_RESTS if most else ())]
+    found = []
+    for turn, least in turns:
+        others = [*sizes]
+        for shares in filter(None, large):
+            left = sum(sizes[i] for i in shares) - least * (len(shares) - 1)
+            for i in shares if left >= _FROM else ():
+                others[i] = left if i == shares[turn % len(shares)] else least
+        found.append(tuple(others))
+    return found
+
+
 def _small(sizes: Sizes) -> Sizes:
     return tuple(min(size, _FROM) for size in sizes)
 
@@ -298,16 +339,19 @@ class _Rules:
     Args:
         sizes: those of some captures.
         columns: for each capture these integers.
+        wholes: the positions of sizes that are shares of one.
     """
 
-    def __init__(self, sizes: Sequence[Sizes], columns: _Matrix) -> None:
+    def __init__(self, sizes: Sequence[Sizes], columns: _Matrix, wholes: Sequence[tuple[int, ...]]) -> None:
         self._features = _features(np.array(sizes, dtype=np.int64))
         self._rules: dict[int, list[_Rule]] = {}  # each integer's after those that it follows from
         self._columns = columns
         singles = len(sizes[0])
         left = [i for i in range(columns.shape[1]) if not self._add(i, singles, None)]
         left = [i for i in left if not self._add(i, self._features.shape[1], None)]
-        self._sums = _sums(self._features[:, :singles], columns, left)
+        follow = {whole[-1] for whole in wholes}
+        self._summands = [i for i in range(singles) if i not in follow]
+        self._sums = _sums(self._features[:, self._summands], columns, left)
         left = [i for i in left if i not in self._sums]
         before = -1
         while before != len(left):
@@ -323,7 +367,7 @@ class _Rules:
         [features] = _features(np.array([sizes], dtype=np.int64))
         found: list[int | None] = [None] * self._columns.shape[1]
         for i, times in self._sums.items():
-            found[i] = int(times @ [1, *sizes])
+            found[i] = int(times @ [1, *(sizes[at] for at in self._summands)])
         for i, rules in self._rules.items():
             bases = [0 if rule.other is None else found[rule.other] for rule in rules]
             if None not in bases:

@@ -9,7 +9,7 @@ import logging
 import pathlib
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -33,6 +33,7 @@ from bridge.programs.prod import PROD
 from bridge.programs.reads import refuse_reads
 from bridge.programs.refusals import LINEARIZE, SEEDS, backward, refuse_foreign_results
 from bridge.programs.replaced import Replacement, replaced
+from bridge.programs.shares import NoShares
 from bridge.programs.tape import Tape, unknown
 
 # PyTorch logs what a meta kernel raises. The tape asks the kernel then.
@@ -114,6 +115,14 @@ def capture(
         guards.begin()
         try:
             captured, assigned = _captured(function, state, inputs, device, sizes, guards, copied)
+        except NoShares as error:
+            numbers, whole = error.whole
+            if not sizes.known.keys().isdisjoint(numbers):
+                raise
+            if numbers in sizes.wholes:
+                raise RuntimeError(*error.args) from None
+            sizes = replace(sizes, wholes={**sizes.wholes, numbers: whole})
+            copied.clear()
         except Changes:
             if not guards.takes_held:
                 raise

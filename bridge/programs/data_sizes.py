@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 from bridge.infer.shapes import STAND_INS
 from bridge.programs.calls import Refusal, no_modes
 from bridge.programs.memory import storage_of
+from bridge.programs.shares import share
 from bridge.programs.size_numbers import SizeNumber
 from bridge.programs.wrong_on_meta import MASK_DTYPES, masks, results_on_data
 
@@ -85,6 +86,7 @@ class Sizes:
         false: the numbers of those among the others that are taken to be 0, or False.
         guessed: the numbers of those among the known that are taken to be what fits (fits.py).
         of_changed: whether answers of buffers that the run changes are sizes, too.
+        wholes: the sums of integers among the others that are shares, by their numbers (shares.py).
         least: whether torch.bincount is taken to give no more numbers than it has to (`minlength`).
         are_late: whether an integer that Python asks for is a size only when Python needs it (data_floats.py).
         end: the run ends once it has met a size with this number, or a later one; None if it runs to its own end.
@@ -98,6 +100,7 @@ class Sizes:
     false: frozenset[SizeNumber] = frozenset()
     guessed: frozenset[SizeNumber] = frozenset()
     of_changed: bool = False
+    wholes: Mapping[tuple[SizeNumber, ...], int] = field(default_factory=dict)
     least: bool = False
     are_late: bool = False
     end: SizeNumber | None = None
@@ -331,7 +334,9 @@ class DataSizes:
             return STAND_INS[0]
         if size is None:
             raise UnknownSize
-        return 0 if self._is_false(number) and number not in sizes.known else size
+        if number in sizes.known:
+            return size
+        return share(number, 0 if self._is_false(number) else size, sizes.wholes, self.told)
 
 
 def is_put(func: Any) -> bool:

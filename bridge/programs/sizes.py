@@ -33,6 +33,7 @@ from bridge.programs.capture import Spec
 from bridge.programs.counts import CARRIER, Nested
 from bridge.programs.data_sizes import STAND_INS_OF_SIZES, UnknownSize, stand_ins
 from bridge.programs.plan import Plan, ProgramFile
+from bridge.programs.shares import NoShares, shared
 
 # The first two that are tried: `x[:n]` is all of x for a large n, and a part of it for a small one.
 _FAR_APART = (STAND_INS_OF_SIZES[0][0], 1)
@@ -159,9 +160,9 @@ class _Family:
                     continue
                 try:
                     with trying():
-                        one, other = map(self._at, shapes)
-                        found = self._with_unequal(self._of_both(one, other), shapes[1])
-                        return self._with_nothing(found, shapes[1])
+                        (one, _), (other, of_other) = map(self._sharing, shapes)
+                        found = self._with_unequal(self._of_both(one, other), of_other)
+                        return self._with_nothing(found, of_other)
                 except Exception as error:
                     if self._is_for_all(error):
                         raise
@@ -203,14 +204,14 @@ class _Family:
                 for size, i in zip(itertools.cycle(sizes), self._carriers, strict=False):
                     unequal[i] = filled(CARRIER, size)
                 with contextlib.suppress(Exception):  # the function need not run with these
-                    found = self._of_both(found, self._at(unequal))
+                    found = self._of_both(found, self._sharing(unequal)[0])
         places = [i for i, position in enumerate(self._unknown) if position in self._wanted.integers]
         if len(places) >= len(_PLACES):
             apart = [*shapes]
             for size, i in zip(itertools.cycle(_PLACES), places, strict=False):
                 apart[i] = filled(CARRIER, size)
             with contextlib.suppress(Exception):
-                found = self._of_both(found, self._at(apart))
+                found = self._of_both(found, self._sharing(apart)[0])
         return found
 
     def _with_nothing(self, found: Plan, shapes: Sequence[Shape]) -> Plan:
@@ -219,7 +220,7 @@ class _Family:
             return found
         nothing = [filled(CARRIER, 0) if i in self._carriers else shape for i, shape in enumerate(shapes)]
         try:
-            return self._of_both(found, self._at(nothing))
+            return self._of_both(found, self._sharing(nothing)[0])
         except Exception as error:
             if self._is_for_all(error):
                 raise
@@ -277,6 +278,21 @@ class _Family:
             yield [guess(size, 0), guess(1, 1)]
             yield [guess(size, 0), guess(size, 1)]
 
+    def _sharing(self, shapes: Sequence[Shape]) -> tuple[Plan, Sequence[Shape]]:
+        """The plan for these shapes, or for others where some are integers that have to have another sum (shares.py);
+        and these."""
+        while True:
+            try:
+                return self._at(shapes), shapes
+            except NoShares as error:
+                places = [self._unknown.index(position) for position in error.positions]
+                self._alike.note_whole(self._size_at(i) for i in places)
+                sizes = shared([shapes[i][0] for i in places], error.whole[1])
+                others = {i: filled(CARRIER, size) for i, size in zip(places, sizes, strict=True)}
+                if not places or all(shapes[i] == shape for i, shape in others.items()):
+                    raise RuntimeError(*error.args) from None
+                shapes = [others.get(i, shape) for i, shape in enumerate(shapes)]
+
     def _at(self, shapes: Sequence[Shape]) -> Plan:
         """The plan for these shapes of the inputs that have unknown sizes, captured."""
         key = tuple(shapes)
@@ -294,6 +310,10 @@ class _Family:
         except UnknownSize as error:
             error.shapes = shapes
             raise
+
+    def _size_at(self, place: int) -> int:
+        """The position of the first of an input's unknown sizes among all of them."""
+        return sum(size < 0 for i in self._unknown[:place] for size in self._specs[i].shape)
 
     def _sizes(self, shapes: Sequence[Shape]) -> tuple[int, ...]:
         """Those of these shapes that are unknown."""

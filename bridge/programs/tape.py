@@ -56,6 +56,7 @@ from bridge.programs.refusals import LEFT
 from bridge.programs.replaced import Replacement
 from bridge.programs.run_time_momentum import RunTimeMomentum
 from bridge.programs.selected import Selected
+from bridge.programs.shares import NoShares, whole_of
 from bridge.programs.size_numbers import Path
 from bridge.programs.values import Values, copied
 from bridge.programs.wrong_on_meta import (
@@ -298,7 +299,9 @@ class Tape(TorchDispatchMode):
             if self._is_known(arguments) or not self._known_masks(func, arguments):
                 return self._value(func, arguments, args, kwargs, error)
             results = self._results_on_zeros(func, arguments, fake_args, fake_kwargs)
-        except Exception:
+        except Exception as error:
+            if whole := whole_of(func, fake_args, self.data_sizes.told):
+                raise NoShares(str(error), whole) from None
             if sum(tensor.numel() for tensor in tree_leaves(fake_args) if isinstance(tensor, torch.Tensor)) >= _SMALL:
                 raise
             # Or its error, in the kernel's words.

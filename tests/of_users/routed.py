@@ -87,3 +87,30 @@ class Counted(Experts):
 
 def attention(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return ((a @ a.T).softmax(-1).view(-1).sum() + (a @ b.T).view(-1).mean()) * torch.cat([a, b, a]).mean(0)
+
+
+class Split(nn.Module):
+    """As JetMoE's: the rows of each expert lie together, and all of them are split by how many there are."""
+
+    def __init__(self, experts: int = 3, function: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:
+        super().__init__()
+        self.gate = nn.Linear(4, experts, bias=False)
+        self.inner = nn.Parameter(torch.randn(experts, 8, 4))
+        self.outer = nn.Parameter(torch.randn(experts, 4, 4))
+        self.function = function or torch.relu
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, chosen = self.gate(x).topk(2, -1)
+        counts = torch.zeros(len(x), len(self.inner), device=x.device).scatter(1, chosen, 1).long().sum(0).tolist()
+        order = chosen.flatten().sort(stable=True)[1]
+        rows = order.div(2, rounding_mode="trunc")
+        inner = self.each(x[rows], counts, self.inner)
+        left, right = inner.chunk(2, -1)
+        outer = self.each(self.function(left) * right, counts, self.outer)
+        return x.index_add(0, rows, outer * weights.softmax(-1).flatten()[order, None])
+
+    def each(self, rows: torch.Tensor, counts: list[int], weights: torch.Tensor) -> torch.Tensor:
+        parts = rows.split(counts, dim=0)
+        return torch.cat(
+            [nn.functional.linear(self.function(part), own) for part, own in zip(parts, weights, strict=True)]
+        )
