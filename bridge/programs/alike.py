@@ -34,7 +34,7 @@ _ENOUGH = 4  # captures that are alike, to expect that further ones are
 _MOST_CAPTURES = 96  # those of more are not looked at: they do not become alike any more
 _MOST_KEPT = 64  # plans: MindSpore asks for the shapes of a launch shortly before it
 _FROM = 2  # sizes that PyTorch treats alike
-_OF_ALL_RESTS = (3, 4, 5, 7, 12)  # of these divisions, with it
+_OF_ALL_RESTS = (3, 4, 5, 7, 12)  # with _FROM they leave each rest of a division by 2, 3 and 4
 
 Sizes = tuple[int, ...]
 _Matrix = np.ndarray[Any, np.dtype[np.int64]]
@@ -134,8 +134,8 @@ class Alike:
             return tuple(others.get(i, size) for i, size in enumerate(sizes))
 
         has_less, has_more = group.has_around(sizes)
-        found = [] if has_less or not large else [with_large(itertools.repeat(_FROM))]
-        found += [] if has_more or not large else [with_large(itertools.repeat(top))]
+        found = [] if has_less else [with_large(itertools.repeat(_FROM))]
+        found += [] if has_more else [with_large(itertools.repeat(top))]
         rising = with_large(itertools.count(_FROM, step))
         falling = with_large(itertools.count(_FROM + step * len(large), -step))
         found += [
@@ -287,8 +287,8 @@ def _order(sizes: _Matrix) -> _Matrix:
 
 
 def _with_one_large(sizes: Sizes, wholes: Iterable[tuple[int, ...]]) -> list[Sizes]:
-    """Sizes of which, in each whole, one share is as large as it can be, each in turn: the others have all rests of a
-    division by 2, 3 and 4. Those of 0 and 1 stay."""
+    """Sizes to capture of which, in each whole, one share is as large as it can be, each in turn, and the others are
+    small and equal. Those of 0 and 1 stay."""
     large = [[i for i in whole if sizes[i] >= _FROM] for whole in wholes]
     most = max(map(len, large), default=0)
     turns = [*enumerate([_FROM] * most), *enumerate(_OF_ALL_RESTS if most else ())]

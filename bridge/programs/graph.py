@@ -48,7 +48,6 @@ from bridge.programs.refusals import (
     replaces_registered,
 )
 from bridge.programs.replaced import Replacement, replaced
-from bridge.programs.shares import NoShares
 from bridge.programs.size_numbers import SizeNumber
 from bridge.programs.sizes import AllSizes, OtherForm, Unlike, for_all_sizes, is_inferring, trying
 from bridge.programs.state import State, refuse_other
@@ -388,13 +387,7 @@ class GraphProgram:
                     stacklevel=1,
                 )
             own = replace(wanted, specs=specs, counted=counted, is_quick=is_quick)
-            try:
-                found: plan.Plan = in_mode(lambda: self._plan(own))
-            except NoShares as error:
-                numbers = error.whole[0]
-                if {*numbers} <= {*wanted.numbers}:
-                    error.positions = [wanted.first_size + wanted.numbers.index(number) for number in numbers]
-                raise
+            found: plan.Plan = in_mode(lambda: self._plan(own))
             if wanted.is_count and found.results:
                 counted = plan.Counted.read(found.tree)
             if not is_quick:
@@ -408,6 +401,7 @@ class GraphProgram:
                 known=self._shapes,
                 answers=wanted.answers,
                 integers=wanted.integers,
+                carried={number: wanted.first_size + i for i, number in enumerate(wanted.numbers)},
                 is_uniform=wanted.has_one_form,
                 is_count=wanted.is_count,
                 asks_otherwise=wanted.asks_otherwise,

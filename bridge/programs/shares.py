@@ -22,13 +22,11 @@ class NoShares(RuntimeError):
 
     Attributes:
         whole: what would be.
-        positions: those of the inputs that carry the shares; empty if the run chose them itself.
     """
 
     def __init__(self, message: str, whole: Whole) -> None:
         super().__init__(message)
         self.whole = whole
-        self.positions: Sequence[int] = ()
 
 
 def whole_of(func: Any, args: Sequence[Any], told: Mapping[SizeNumber, int]) -> Whole | None:
@@ -61,9 +59,9 @@ def share(
     """
     for numbers, whole in wholes.items():
         if number in numbers:
-            before = numbers[: numbers.index(number)]
-            left = max(whole - sum(told[one] for one in before), 0)
-            return left if number == numbers[-1] else min(wanted, left)
+            place = numbers.index(number)
+            before, after = [told[one] for one in numbers[:place]], [0] * (len(numbers) - place - 1)
+            return shared([*before, wanted, *after], whole)[place]
     return wanted
 
 

@@ -14,7 +14,7 @@ import itertools
 import json
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +34,7 @@ from bridge.programs.counts import CARRIER, Nested
 from bridge.programs.data_sizes import STAND_INS_OF_SIZES, UnknownSize, stand_ins
 from bridge.programs.plan import Plan, ProgramFile
 from bridge.programs.shares import NoShares, shared
+from bridge.programs.size_numbers import SizeNumber
 
 # The first two that are tried: `x[:n]` is all of x for a large n, and a part of it for a small one.
 _FAR_APART = (STAND_INS_OF_SIZES[0][0], 1)
@@ -90,6 +91,7 @@ class AllSizes:
         known: the shapes of all inputs in calls before, whose sizes were known.
         answers: the positions of inputs whose unknown size is 0 or 1, as the answer to a question.
         integers: the positions of inputs whose unknown size is an integer that Python asks for.
+        carried: the positions of inputs whose unknown size data decides, by the numbers of these sizes.
         is_uniform: whether the plans have the form of uniform.py.
         is_count: whether the programs give further sizes that data decides.
         asks_otherwise: whether other answers may lead to sizes that nothing has counted.
@@ -103,6 +105,7 @@ class AllSizes:
     known: Sequence[Sequence[Shape]]
     answers: Collection[int]
     integers: Collection[int]
+    carried: Mapping[SizeNumber, int]
     is_uniform: bool
     is_count: bool
     asks_otherwise: bool
@@ -285,12 +288,16 @@ class _Family:
             try:
                 return self._at(shapes), shapes
             except NoShares as error:
-                places = [self._unknown.index(position) for position in error.positions]
-                self._alike.note_whole(self._size_at(i) for i in places)
-                sizes = shared([shapes[i][0] for i in places], error.whole[1])
-                others = {i: filled(CARRIER, size) for i, size in zip(places, sizes, strict=True)}
-                if not places or all(shapes[i] == shape for i, shape in others.items()):
+                numbers, whole = error.whole
+                carried = self._wanted.carried
+                if not carried.keys() >= {*numbers}:
                     raise RuntimeError(*error.args) from None
+                places = [self._unknown.index(carried[number]) for number in numbers]
+                sizes = shared([shapes[i][0] for i in places], whole)
+                others = {i: filled(CARRIER, size) for i, size in zip(places, sizes, strict=True)}
+                if all(shapes[i] == shape for i, shape in others.items()):
+                    raise RuntimeError(*error.args) from None
+                self._alike.note_whole(self._size_at(i) for i in places)
                 shapes = [others.get(i, shape) for i, shape in enumerate(shapes)]
 
     def _at(self, shapes: Sequence[Shape]) -> Plan:
