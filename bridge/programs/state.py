@@ -253,7 +253,10 @@ class State:
                 yield buffer, now
 
     def move_unshared(self, device: str) -> None:
-        """Bring what only PyTorch has to the device."""
+        """Bring what only PyTorch has to the device, and tensors without elements, which have no memory to share."""
+        for tensor in self.tensors:
+            if not tensor.numel():
+                tensor.data = tensor.data.to(device)
         for module in self.modules:
             for owner in module.modules():
                 for key in owner._non_persistent_buffers_set:
