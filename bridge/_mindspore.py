@@ -113,6 +113,64 @@ def begin_gradients_with(ones_like: Callable[[Tensor], Tensor | None]) -> None:
     PyNativeExecutor.check_run, PyNativeExecutor.end_graph, PyNativeExecutor.grad = checking, ending, given_ones
 
 
+class _Asked(threading.local):
+    """What this thread is about to record, and the positions of the arguments whose gradients are asked for."""
+
+    recorded: Any = None
+    positions: frozenset[int] = frozenset()
+
+
+def record_only_what_is_asked(leave_out: Callable[[Sequence[Tensor]], None]) -> None:
+    """Have `leave_out` take the arguments that PyNative mode records a function for, but whose gradients nobody asks
+    for: MindSpore takes all arguments for such that need one. Where one recording is inside another, it is left alone.
+    """
+    asked = _Asked()
+    new_graph = PyNativeExecutor.new_graph
+
+    @functools.wraps(new_graph)
+    def recording(self: Any, recorded: Any, *args: Any, **kwargs: Any) -> Any:
+        found = new_graph(self, recorded, *args, **kwargs)
+        if asked.recorded is recorded and recorded is not None:
+            asked.recorded = None
+            given = enumerate((*args, *kwargs.values()))
+            others = [arg for i, arg in given if type(arg) is Tensor and i not in asked.positions]
+            if others:
+                leave_out(others)
+        return found
+
+    def telling(make: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(make)
+        def made(self: Any, fn: Any, weights: Any = None, *grad_position: Any) -> Any:
+            differentiated = make(self, fn, weights, *grad_position)
+            if not self.pynative_ or self.get_all:
+                return differentiated
+
+            @functools.wraps(differentiated)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if is_recording():
+                    return differentiated(*args, **kwargs)
+                asked.recorded, asked.positions = fn, _positions_asked(self, *grad_position)
+                try:
+                    return differentiated(*args, **kwargs)
+                finally:
+                    asked.recorded = None
+
+            return call
+
+        return made
+
+    PyNativeExecutor.new_graph = recording
+    for kind in (_composite.GradOperation, _composite._Grad):
+        kind.__call__ = telling(kind.__call__)
+
+
+def _positions_asked(operation: Any, grad_position: int | tuple[int, ...] = 0) -> frozenset[int]:
+    """Of which arguments this operation of MindSpore's gives gradients, where it does not give those of all."""
+    if getattr(operation, "get_by_position", False):
+        return frozenset(grad_position if isinstance(grad_position, tuple) else (grad_position,))
+    return frozenset() if operation.get_by_list else frozenset((0,))
+
+
 def _with_first_gradient(operation: Any) -> Any:
     """The same, but it takes the gradient of the result from its caller."""
     kind: Callable[..., Any] = type(operation)

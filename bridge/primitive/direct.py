@@ -120,6 +120,12 @@ def ones_like(tensor: Any, on_host: bool) -> Any:
     return _module().ones_like(tensor, on_host)
 
 
+def leave_out(tensors: Sequence[Any]) -> None:
+    """Have MindSpore take these tensors, which it has just begun to record a function for, for constants of it. Those
+    that follow from others which it has recorded stay what they are."""
+    _module().leave_out(tensors)
+
+
 def in_pool() -> Any:
     """A context in which large tensors that PyTorch makes on this thread and the CPU lie in the memory that MindSpore
     keeps for its own, so that they leave no gaps in the C library's."""

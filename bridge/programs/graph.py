@@ -39,6 +39,7 @@ from bridge.programs.kernel import count_kernel, forward_kernel, program_call, p
 from bridge.programs.modes import changed_before, note_written
 from bridge.programs.refusals import (
     PythonDraws,
+    all_are_differentiated,
     changed_elsewhere,
     keeps_between_calls,
     no_python_draws,
@@ -567,6 +568,7 @@ class GraphProgram:
         form: Any = None
         left_out: list[str] = []
         arguments, specs, device = wanted.arguments, wanted.specs, wanted.device
+        differentiates_arguments = any(spec.requires_grad for spec in specs[len(self.state.tensors) :])
 
         def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
             nonlocal form
@@ -601,6 +603,8 @@ class GraphProgram:
                 raise Refusal(replaces_registered(others[0]))
         except RuntimeError as error:
             if "a leaf Variable that requires grad" not in str(error):
+                if "one of the arguments requires grad" in str(error) and differentiates_arguments:
+                    error.args = (all_are_differentiated(str(error)),)
                 raise
             raise Refusal(f"{self.name} writes to a parameter or an input, which a graph must not: {error}") from None
         finally:
@@ -612,6 +616,8 @@ class GraphProgram:
             which = arguments.path(written - first)
             raise Refusal(f"{self.name} writes to its input {which}, which a graph must not: give it a copy")
         found.tree = form
+        if found.no_gradient and differentiates_arguments:
+            found.no_gradient = all_are_differentiated(found.no_gradient)
         for what in left_out:
             warnings.warn(f"{self.name}: {what}", stacklevel=1)
         return found, origin

@@ -145,6 +145,16 @@ def no_gradient(name: str) -> str:
     return f"{name}: the gradient of what bridge.value_and_grad gives is not available"
 
 
+def all_are_differentiated(said: str) -> str:
+    """PyTorch's error about a tensor that requires a gradient, where arguments do that only because a graph does not
+    know better."""
+    first, lines, rest = said.partition("\n")
+    return (
+        f"{first.rstrip('.')}. In a graph all floating-point arguments count as such that need a gradient: "
+        f"bridge.value_and_grad asks for the gradients of those in grad_position only{lines}{rest}"
+    )
+
+
 LEFT = (
     "a tensor has no data: a capture for a graph has left it where the bridge does not look, as a default argument, a "
     "variable around a function, or a module in a list. Make what holds it anew, and keep it in a buffer"

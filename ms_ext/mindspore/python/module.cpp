@@ -817,6 +817,9 @@ void define_module(py::module &module) {
     std::make_shared<ms_ext::pynative::Ones>(on_host)->Run({}, {ones});
     return py::cast(ones);
   });
+  module.def("leave_out", [](const py::sequence &tensors) {
+    for (const py::handle tensor : tensors) ms_ext::pynative::leave_out(tensor_of(tensor));
+  });
   // Whether PyTorch's tensor is elsewhere than both were, and MindSpore's Parameter is not.
   module.def("is_assigned", [](const py::object &own, const py::object &torch) {
     const auto found = all_known().find(own.ptr());

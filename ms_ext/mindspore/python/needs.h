@@ -19,4 +19,15 @@ inline bool is_asked(const mindspore::pynative::autograd::BackwardNode &node, si
   return edge.is_defined() && (engine == nullptr || engine->IsInExecGraph(edge.grad_node));
 }
 
+// Has nobody ask for a gradient at the tensor, which MindSpore records from here on, if it follows from no other.
+inline void leave_out(const mindspore::tensor::TensorPtr &tensor) {
+  const auto &meta = tensor->auto_grad_meta_data();
+  if (meta == nullptr) return;
+  const auto node = meta->UnsafeGetGradNodeImpl();
+  if (node == nullptr || !node->IsLeaf()) return;
+  meta->set_grad_node(nullptr);
+  meta->set_requires_grad(false);
+  meta->set_input_type(mindspore::InputType::kConstant);
+}
+
 }  // namespace ms_ext::pynative
