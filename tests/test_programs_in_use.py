@@ -277,6 +277,85 @@ def test_what_pytorch_assigns_between_steps_is_seen(
         assert equal(net.parameters_dict()[name], tensor), name
 
 
+def all_data(net: Any) -> Callable[[], None]:
+    """As an average of the weights is tried."""
+    kept = [(parameter, parameter.data) for parameter in net.parameters()]
+
+    def put_back() -> None:
+        for parameter, before in kept:
+            parameter.data = before
+
+    for parameter, before in kept:
+        parameter.data = before * 0.5
+    return put_back
+
+
+def exchanged_data(net: Any) -> Callable[[], None]:
+    one, other = net[0].bias, net[1].weight
+
+    def exchange() -> None:
+        one.data, other.data = other.data, one.data
+
+    exchange()
+    return exchange
+
+
+def a_buffer(net: Any) -> Callable[[], None]:
+    before = net[1].running_mean
+    net[1].running_mean = before + 1
+    return lambda: setattr(net[1], "running_mean", before)
+
+
+def a_weight(net: Any) -> Callable[[], None]:
+    before = net[3].weight
+    net[3].weight = torch.nn.Parameter(before.detach() * 0.5)
+    return lambda: setattr(net[3], "weight", before)
+
+
+@pytest.mark.parametrize("change", [all_data, exchanged_data, a_buffer, a_weight])
+def test_what_pytorch_puts_back_is_what_it_was(
+    change: Callable[[Any], Callable[[], None]], differentiate: Differentiate
+) -> None:
+    net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
+    reference: Any = mlp().to(device())
+    step = differentiate(net, net.trainable_params())
+    for _ in range(2):
+        assert same(step(x), in_torch(reference, x))
+        ms.ops.assign(net.parameters_dict()["3.bias"], ms.Tensor(data(4)))
+        with torch.no_grad():
+            reference[3].bias.copy_(torch.from_numpy(data(4)))
+        put_back = [change(module) for module in (net.module, reference)]
+        assert same(step(x), in_torch(reference, x))
+        for back in put_back:
+            back()
+        assert same(step(x), in_torch(reference, x))
+    for name, tensor in reference.state_dict().items():
+        assert equal(net.parameters_dict()[name], tensor), name
+
+
+def test_data_that_was_taken_stays_what_it_was(differentiate: Differentiate) -> None:
+    """Before the first call and between calls, and when the network is gone."""
+    net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))
+    reference: Any = mlp().to(device())
+    step = differentiate(net, net.trainable_params())
+    taken: list[list[torch.Tensor]] = [[], []]
+    for _ in range(3):
+        for module, tensors in zip((net.module, reference), taken, strict=True):
+            tensors.append(module[0].weight.data)
+            tensors.append(module[0].weight.detach()[1:])
+        assert same(step(x), in_torch(reference, x))
+        for module, tensors in zip((net.module, reference), taken, strict=True):
+            tensors.append(module[0].weight.data.flatten())
+            module[0].weight.data = module[0].weight.data * 0.5
+        assert same(step(x), in_torch(reference, x))
+        assert all(torch.equal(own, expected) for own, expected in zip(*taken, strict=True))
+    weight = net.parameters_dict()["0.weight"]
+    del net, step, module, tensors
+    gc.collect()
+    assert np.array_equal(weight.asnumpy(), reference[0].weight.detach().cpu().numpy())
+    assert all(torch.equal(own, expected) for own, expected in zip(*taken, strict=True))
+
+
 def test_the_same_memory_in_another_order_is_seen(differentiate: Differentiate) -> None:
     own: Any = mlp()
     net, x = bridge.cell(own), ms.Tensor(data(3, 4))

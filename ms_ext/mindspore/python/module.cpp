@@ -361,6 +361,43 @@ struct CppFunctionNode<ModuleCall> final : public BackwardNode {
 
 namespace {
 
+// Memory of PyTorch's where graphs have a Parameter. Who has taken `data` of it goes on with what it holds when
+// something else is written there.
+class Held {
+ public:
+  // Args: PyTorch's tensor; whether MindSpore's memory is that tensor's, and not the reverse.
+  Held(const py::handle &torch, bool is_torchs) : is_torchs_(is_torchs) {
+    TORCH(ms_ext_torch_hold);
+    held_ = ms_ext_torch_hold(torch.ptr());
+  }
+  ~Held() {
+    TORCH(ms_ext_torch_drop);
+    ms_ext_torch_drop(held_);
+  }
+  Held(const Held &) = delete;
+  Held &operator=(const Held &) = delete;
+
+  // Whether others have it, besides this and the owner of MindSpore's memory.
+  bool has_others() const {
+    TORCH(ms_ext_torch_references);
+    return held_ != nullptr && ms_ext_torch_references(held_) > (is_torchs_ ? 2 : 1);
+  }
+
+  void move_away(const mindspore::device::DeviceAddressPtr &address, const void *place) const {
+    if (!has_others()) return;
+    TORCH(ms_ext_torch_move_away);
+    TensorMemory former;
+    check(ms_ext_torch_move_away(held_, place, &former));
+    if (former.owner == nullptr) return;
+    const std::shared_ptr<void> owner(former.owner, former.release);
+    if (is_torchs_) address->SetDevicePointerDeleter([owner](void *, bool) {});
+  }
+
+ private:
+  void *held_;
+  bool is_torchs_;
+};
+
 using Recorded = mindspore::pynative::autograd::CppFunctionNode<ModuleCall>;
 
 // What is known of a Parameter of MindSpore's. All who share it have one of these, by which each sees what has changed
@@ -369,7 +406,9 @@ struct Known {
   bool requires_grad;
   py::object torch;                                // PyTorch's tensor for it; somebody may have an older one
   const void *data = nullptr;                      // where both frameworks had it
+  bool is_torchs = true;                           // whether that memory is PyTorch's own
   mindspore::device::DeviceAddressPtr for_graphs;  // the memory that graphs go on with; null if it is in none
+  std::vector<std::unique_ptr<Held>> held;         // PyTorch's on that
 };
 
 // With the GIL.
@@ -441,6 +480,7 @@ class Shared {
     if (known_->for_graphs != nullptr || address == nullptr || data_of(tensor) == nullptr) return;
     if ((address->GetDeviceType() == mindspore::device::DeviceType::kGPU) != (gpu >= 0)) return;
     known_->for_graphs = address;
+    if (!is_assigned()) hold(known_->is_torchs);
     give_to_torch(tensor, gpu);  // PyTorch may free memory of its own, as share_memory_() does
   }
 
@@ -452,7 +492,10 @@ class Shared {
   }
 
   // It has another dtype now, and other memory: graphs are compiled anew.
-  void leave_graphs() { known_->for_graphs = nullptr; }
+  void leave_graphs() {
+    known_->held.clear();
+    known_->for_graphs = nullptr;
+  }
 
   // The same for who froze it.
   void follow_requires_grad(const TensorPtr &tensor) {
@@ -488,6 +531,15 @@ class Shared {
     const TensorMemory memory = Owner::memory_of(tensor, gpu);
     check(ms_ext_torch_set_data(torch_.ptr(), &memory));
     has_at(memory.data);
+    known_->is_torchs = false;
+    if (known_->for_graphs != nullptr) hold(false);
+  }
+
+  void hold(bool is_torchs) const {
+    auto &held = known_->held;
+    held.erase(std::remove_if(held.begin(), held.end(), [](const auto &one) { return !one->has_others(); }),
+               held.end());
+    held.push_back(std::make_unique<Held>(torch_, is_torchs));
   }
 
   bool is_current() const { return known_->torch.is(torch_); }
@@ -519,6 +571,7 @@ class Shared {
       return;
     }
     tensor->set_device_address(found->device_address());
+    known_->is_torchs = true;
     has_at(data_of(tensor));
     if (address_of(torch_) != data_of(tensor)) give_to_torch(tensor, gpu);  // it is not contiguous: this is a copy
   }
@@ -528,7 +581,10 @@ class Shared {
     TORCH(ms_ext_torch_move);
     if (gpu >= 0) synchronize();  // graphs may read there
     const TensorMemory memory = Owner::memory_of(tensor, gpu);
+    for (const auto &held : known_->held) held->move_away(known_->for_graphs, memory.data);
+    known_->held.clear();
     check(ms_ext_torch_move(torch_.ptr(), &memory));
+    hold(false);
     if (gpu >= 0) py::module_::import("torch").attr("cuda").attr("synchronize")();
   }
 

@@ -3,11 +3,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_unsafe_view.h>
+#include <ATen/ops/empty.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <exception>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -50,6 +52,12 @@ void refuse_hooks_of_sums(const Tensors &leaves) {
         "to `grad`. Change the gradients before the optimizer's call");
   }
 }
+
+// What keeps memory whose content has moved: where it is now, and where it was, which others may still use.
+struct Moved {
+  at::Tensor now;
+  std::shared_ptr<c10::DataPtr> former = std::make_shared<c10::DataPtr>();
+};
 
 }  // namespace
 
@@ -107,6 +115,34 @@ bool ms_ext_torch_move(PyObject *tensor, const TensorMemory *memory) {
     at::Tensor there = ms_ext::tensor_on(*memory);
     there.copy_(ms_ext::plain(moved));
     moved.set_data(there);
+  });
+}
+
+void *ms_ext_torch_hold(PyObject *tensor) {
+  const at::Tensor &found = THPVariable_Unpack(tensor);
+  if (!found.has_storage() || found.nbytes() == 0 || found.nbytes() != found.storage().nbytes()) return nullptr;
+  return new c10::Storage(found.storage());
+}
+
+void ms_ext_torch_drop(void *held) { delete static_cast<c10::Storage *>(held); }
+
+size_t ms_ext_torch_references(void *held) { return static_cast<c10::Storage *>(held)->use_count(); }
+
+bool ms_ext_torch_move_away(void *held, const void *place, TensorMemory *former) {
+  return succeeds([&] {
+    c10::Storage &storage = *static_cast<c10::Storage *>(held);
+    if (storage.data() != place) return;
+    const auto bytes = at::TensorOptions(at::kByte).device(storage.device());
+    const auto count = static_cast<int64_t>(storage.nbytes());
+    auto moved = std::make_unique<Moved>();
+    moved->now = at::empty({count}, bytes);
+    moved->now.copy_(at::empty({0}, bytes).set_(storage, 0, {count}, {}));
+    void *data = moved->now.mutable_data_ptr();
+    const auto release = [](void *object) { delete static_cast<Moved *>(object); };
+    Moved *owner = moved.release();
+    *owner->former = storage.set_data_ptr(c10::DataPtr(data, owner, release, bytes.device()));
+    former->owner = new std::shared_ptr<c10::DataPtr>(owner->former);
+    former->release = [](void *object) { delete static_cast<std::shared_ptr<c10::DataPtr> *>(object); };
   });
 }
 

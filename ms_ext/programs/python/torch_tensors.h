@@ -50,6 +50,19 @@ bool ms_ext_torch_set_data(PyObject *tensor, const ms_ext::TensorMemory *memory)
 // Copies the tensor to that memory, and makes it use that.
 bool ms_ext_torch_move(PyObject *tensor, const ms_ext::TensorMemory *memory);
 
+// A reference to the memory of a tensor that fills it; null for one that does not. ms_ext_torch_drop drops it.
+void *ms_ext_torch_hold(PyObject *tensor);
+void ms_ext_torch_drop(void *held);
+
+// How many references to that memory there are.
+size_t ms_ext_torch_references(void *held);
+
+// Moves what that memory holds from this place to another: for those who have it, as after `old = parameter.data`, it
+// is what it was, whatever is written at the former place. It does nothing if the memory is elsewhere.
+//
+// Sets: the owner of the former place, which has to live as long as somebody uses that.
+bool ms_ext_torch_move_away(void *held, const void *place, ms_ext::TensorMemory *former);
+
 bool ms_ext_torch_set_requires_grad(PyObject *tensor, bool requires_grad);
 
 // Leaves PyTorch's inference mode on this thread until the other function is given what this one returns.
