@@ -132,8 +132,9 @@ def record_only_what_is_asked(leave_out: Callable[[Sequence[Tensor]], None]) -> 
         found = new_graph(self, recorded, *args, **kwargs)
         if asked.recorded is recorded and recorded is not None:
             asked.recorded = None
-            given = enumerate((*args, *kwargs.values()))
-            others = [arg for i, arg in given if type(arg) is Tensor and i not in asked.positions]
+            given = (*args, *kwargs.values())
+            wanted = {id(arg) for i, arg in enumerate(given) if i in asked.positions}  # one may be given twice
+            others = [arg for arg in given if type(arg) is Tensor and id(arg) not in wanted]
             if others:
                 leave_out(others)
         return found

@@ -80,6 +80,15 @@ def test_an_argument_may_be_asked_for_in_one_call_and_not_in_the_next() -> None:
     assert module.noted == asked
 
 
+def test_a_tensor_that_is_given_twice_is_asked_for() -> None:
+    x = ms.Tensor(data(2, 3))
+    gradient = ms.grad(lambda x, y: (aten.sin(x) * y).sum(), 0)(x, x)
+    expected = on_device(data(2, 3), requires_grad=True)
+    (torch.sin(expected) * expected).sum().backward()
+    assert expected.grad is not None
+    np.testing.assert_array_equal(gradient.asnumpy(), expected.grad.cpu().numpy())
+
+
 def test_a_recording_inside_another_keeps_what_that_one_asks_for() -> None:
     def inner(x: Any, y: Any) -> Any:
         return (x * x * y).sum()
