@@ -745,6 +745,39 @@ def test_statistics_are_counted_once(differentiate: Any) -> None:
     compare(Normalized(), ARRAYS[:2], differentiate)
 
 
+class AttendsToMarked(nn.Module):
+    """Marked rows attend to all, as in Longformer. How many there are at most is asked for in several ways, and what is
+    taken in one order is put in another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x).view(2, 3, 4)
+        is_marked = x[:, 0].view(2, 3) > 0
+        if is_marked.any().item():
+            counts = is_marked.long().sum(1)
+            most = counts.max()
+            marked = is_marked.nonzero(as_tuple=True)
+            taken = (torch.arange(most, device=x.device) < counts.unsqueeze(1)).nonzero(as_tuple=True)
+            keys = y.new_zeros(2, most, 4)
+            keys[taken] = y[marked]
+            scores = torch.cat([y @ keys.transpose(1, 2), y], -1)
+            assert list(keys.size()) == [2, most, 4]
+            others = scores.narrow(-1, most, scores.size(-1) - most)
+            assert others.size(-1) == 4
+            y = others.softmax(-1) + scores.narrow(-1, 0, most) @ keys
+            y[marked] = (keys[taken] * 2).view(len(taken[0]), -1)
+        return y
+
+
+@pytest.mark.parametrize("differentiate", [ms.value_and_grad, bridge.value_and_grad])
+def test_sizes_that_have_to_be_alike(differentiate: Any) -> None:
+    torch.manual_seed(0)
+    compare(AttendsToMarked(), ARRAYS, differentiate)
+
+
 class MasksPadding(nn.Module):
     """The mask is as long as the longest, and fits only where there are as many steps."""
 

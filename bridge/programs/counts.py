@@ -52,8 +52,9 @@ class Uneven(Refusal):
     """How many sizes there are follows from one of them: `torch.bincount(x).tolist()`."""
 
 
-class NoSize(Refusal):
-    """Where the sizes are others than the data's, none of them is met: the function asks for something else before."""
+class NoSize(AsksForData):
+    """Where the sizes are others than the data's, none of them is met: the function asks for something else before, the
+    question if that is known."""
 
 
 @dataclass
@@ -125,15 +126,22 @@ def count(
                 captured_for = functools.cache(lambda *others: captured_with(sizes(*others)))
                 counted = _count(captured_for, pair, known, needed, wanted, is_quick)
                 break
-            except AsksForData:
-                raise
+            except AsksForData as error:
+                if error.question is None and isinstance(error, NoSize):
+                    errors.append(error)
+                else:
+                    raise
             except Exception as error:
                 errors.append(error)
         if counted is not None and not counted.run.no_gradient:
             return counted
         if wanted is None and (counted is not None or not isinstance(errors[0], Refusal)):
+            is_of_sizes = len({str(error) for error in errors}) > 1
+            if counted is None and told.known and is_of_sizes:  # the others may have to be like those
+                with contextlib.suppress(Exception):
+                    captured_for = functools.cache(_to_the_last_size(captured_with, sizes))
+                    return _count(captured_for, _unlike(told), {**told.known, **guesses}, needed, None, is_quick)
             with contextlib.suppress(Exception):
-                is_of_sizes = len({str(error) for error in errors}) > 1
                 run, found = fitting(captured_with, sizes, None, MOST if is_of_sizes else _FEW)
                 if found and (counted is None or not run.no_gradient):
                     return Count(run, [*found], Listing(run.tape, [], [], []), [])
@@ -146,9 +154,33 @@ def count(
         errors.clear()  # this frame, which they hold, would keep them
 
 
+def _unlike(told: Sizes) -> tuple[int, int]:
+    """What the other sizes are taken to be in two runs: none of those that are told."""
+    return next(pair for pair in STAND_INS_OF_SIZES if {*told.known.values()}.isdisjoint(pair))
+
+
 CapturedFor = Callable[[int, frozenset[SizeNumber], SizeNumber | None], Captured]
 """Captures the function. The arguments are what the other sizes are taken to be, the numbers of answers that are False,
 and the number of the size at which the run ends."""
+
+
+def _to_the_last_size(captured_with: Callable[[Sizes], Captured], sizes: Callable[..., Sizes]) -> CapturedFor:
+    """The same for a function that does not run to its end with such sizes: to the last size before the error."""
+
+    def captured_for(others: int, false: frozenset[SizeNumber], end: SizeNumber | None) -> Captured:
+        tapes: list[Any] = []
+        told = sizes(others, false, end)
+        try:
+            return captured_with(replace(told, tapes=tapes))
+        except Refusal:
+            raise
+        except Exception:
+            last = max(tapes[-1].data_sizes.places, default=None)
+            if end is not None or last is None or last in told.known:
+                raise
+            return captured_with(replace(told, end=last))
+
+    return captured_for
 
 
 def _count(
@@ -203,7 +235,9 @@ def _count(
     if not found[0].numbers or not _are_equal(found):
         sizes = found[0].run.tape.data_sizes.places
         if len(sizes) == len(known):
-            raise NoSize(_REFUSAL.format("another one"))
+            no_size = NoSize(_REFUSAL.format("another one"))
+            no_size.question = run.tape.guards.question_of_integers()
+            raise no_size
         line = next((place.line for number, place in sizes.items() if number not in known), None)
         raise Refusal(_REFUSAL.format("another one") + in_line(line))
     return replace(found[0], asks_otherwise=asks_otherwise)

@@ -47,7 +47,10 @@ def fitting(
     errors: list[Exception] = []
     try:
         for stand_in, _ in STAND_INS_OF_SIZES:
-            search = _Search(captured_with, sizes(stand_in), among, most)
+            told = sizes(stand_in)
+            if among is None and stand_in in told.known.values():
+                continue  # it would fit where that size does
+            search = _Search(captured_with, told, among, most)
             try:
                 return search.run()
             except UnknownSize:

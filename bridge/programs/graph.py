@@ -348,8 +348,10 @@ class GraphProgram:
         """The plan of the program that gives the sizes that are asked for."""
         try:
             return self._found(replace(wanted, is_count=True), asked.shapes)
-        except NoSize:
-            raise asked from None
+        except NoSize as error:
+            if error.question is None or wanted.both_ways is not None:
+                raise asked from None
+            raise
 
     def _found(self, wanted: _Wanted, first: Any = None) -> plan.Plan:
         """The plan, which is for all sizes where some are unknown.

@@ -72,6 +72,7 @@ class Answer:
         line: the program's that asks.
         callers: that line and those that have called it, as one number.
         of_finite: the value where numbers are finite; None if the question is another one.
+        of_integers: whether the run that ended in the error was given integers, which may have led to it.
     """
 
     value: bool | None
@@ -80,6 +81,7 @@ class Answer:
     line: tuple[str, int] = "", 0
     callers: int = 0
     of_finite: bool | None = None
+    of_integers: bool = False
 
     @property
     def is_of_data(self) -> bool:
@@ -191,6 +193,10 @@ class Guards:
         """Whether the other value of each answer so far is known to lead to an error: this run is not on that way."""
         return all(answer.error for answer in self._answers[: self._asked])
 
+    def question_of_integers(self) -> tuple[str, int] | None:
+        """The line of the first question whose other value has led to an error that may be one of integers."""
+        return next((answer.line for answer in self._answers if answer.of_integers), None)
+
     def may_be_any_size(self) -> bool:
         """Whether a size that nothing has counted may be any in this run, which may be on the way to an error."""
         if self.is_settled():
@@ -234,7 +240,12 @@ class Guards:
         last = self._answers.pop()
         words = re.sub(r"\bnan\b", "?", str(error)) if self._gave_numbers else str(error)
         words = re.sub(rf"\b{_INTEGERS[self._integer]}\b", "?", words) if self._gave_integers else words
-        found = replace(last, value=not last.value, error=f"{type(error).__name__}: {words}")
+        found = replace(
+            last,
+            value=not last.value,
+            error=f"{type(error).__name__}: {words}",
+            of_integers=self._gave_integers,
+        )
         self._errors.setdefault(last.callers, []).append(found)
         self._answers += [found, *last.after]
         self._gave_numbers = self._gave_integers = False

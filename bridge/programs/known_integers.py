@@ -3,6 +3,7 @@ apart whatever data says (data_sizes.py)."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,49 @@ from bridge.programs.memory import storage_of
 from bridge.programs.size_numbers import SizeNumber
 
 _aten = torch.ops.aten
-_SIGNS = {_aten.add.Tensor: 1, _aten.add.Scalar: 1, _aten.sub.Tensor: -1, _aten.sub.Scalar: -1}
+# What a call makes of a tensor `x` and a constant `n`: so many `x` and so many `n`.
+_SUMS = {
+    _aten.add.Tensor: (1, 1),
+    _aten.add.Scalar: (1, 1),
+    _aten.sub.Tensor: (1, -1),
+    _aten.sub.Scalar: (1, -1),
+    _aten.rsub.Scalar: (-1, 1),
+    _aten.neg.default: (-1, 0),
+}
+_COMPARISONS = {
+    _aten.eq.Scalar: operator.eq,
+    _aten.ne.Scalar: operator.ne,
+    _aten.lt.Scalar: operator.lt,
+    _aten.le.Scalar: operator.le,
+    _aten.gt.Scalar: operator.gt,
+    _aten.ge.Scalar: operator.ge,
+}
+
+
+def _written(calls: Sequence[Call], tensors: Sequence[torch.Tensor]) -> set[Any]:
+    """The memory that calls write to."""
+    return {storage_of(tensors[number]) for call in calls for number in call.written}
+
+
+def known_answer(
+    register: int,
+    calls: Sequence[Call],
+    tensors: Sequence[torch.Tensor],
+    places: Mapping[SizeNumber, Place],
+    told: Mapping[SizeNumber, int],
+) -> bool | None:
+    """The bool in a tensor, if it says how such an integer compares with a constant; else None. See known_integer."""
+    if not told:
+        return None
+    call = next((call for call in reversed(calls) if register in call.results), None)
+    compare = None if call is None else _COMPARISONS.get(call.op)
+    if call is None or compare is None or storage_of(tensors[register]) in _written(calls, tensors):
+        return None
+    operand, constant = call.arguments
+    if not isinstance(operand, Register) or type(constant) not in (int, bool):
+        return None
+    known = known_integer(operand.number, calls, tensors, places, told)
+    return None if known is None else bool(compare(known, constant))
 
 
 def known_integer(
@@ -24,7 +67,7 @@ def known_integer(
     places: Mapping[SizeNumber, Place],
     told: Mapping[SizeNumber, int],
 ) -> int | None:
-    """The integer in a tensor, if it is one that the run is told, or a constant more or less; else None.
+    """The integer in a tensor, if it is one that the run is told, or its sum or difference with a constant; else None.
 
     Args:
         register: the tensor's.
@@ -33,7 +76,7 @@ def known_integer(
         places, told: what has the sizes that the run is told, and these, by their numbers.
     """
     made = {number: call for call in calls for number in call.results if number is not None}
-    written = {storage_of(tensors[number]) for call in calls for number in call.written}
+    written = _written(calls, tensors)
 
     def are_same(one: Any, other: Any) -> bool:
         if not isinstance(one, Register) or not isinstance(other, Register):
@@ -54,18 +97,18 @@ def known_integer(
             and are_same(first.arguments, second.arguments)
         )
 
-    shift = 0
+    sign, shift = 1, 0
     while True:
         for number, place in places.items():
             if place.dimension == "value" and number in told and are_same(Register(register), Register(place.register)):
-                return told[number] + shift
+                return sign * told[number] + shift
         call = made.get(register)
-        sign = None if call is None else _SIGNS.get(call.op)
-        if call is None or sign is None or storage_of(tensors[register]) in written:
+        signs = None if call is None else _SUMS.get(call.op)
+        if call is None or signs is None or storage_of(tensors[register]) in written:
             return None
-        operand, number, alpha = call.arguments
-        if not isinstance(operand, Register) or type(number) is not int or alpha not in (1, DEFAULT):
+        operand, constant, alpha = [*call.arguments, 0, DEFAULT][:3]
+        if not isinstance(operand, Register) or type(constant) is not int or alpha not in (1, DEFAULT):
             return None
         if tensors[operand.number].dtype is not tensors[register].dtype:
             return None
-        register, shift = operand.number, shift + sign * number
+        register, sign, shift = operand.number, sign * signs[0], shift + sign * signs[1] * constant

@@ -157,13 +157,16 @@ class _Family:
         pairs, first = self._guesses(), self._wanted.first
         if first is not None:
             pairs = itertools.chain(([first, shapes] for pair in self._guesses() for shapes in pair[::-1]), pairs)
+        failed: set[tuple[Shape, ...]] = set()
         try:
             for shapes in _different(pairs):
                 if any(isinstance(error, Unlike) for error in errors) and self._is_of_one_size(shapes):
                     continue
+                if not failed.isdisjoint(map(tuple, shapes)):
+                    continue
                 try:
                     with trying():
-                        (one, _), (other, of_other) = map(self._sharing, shapes)
+                        (one, _), (other, of_other) = self._of_pair(shapes, failed)
                         found = self._with_unequal(self._of_both(one, other), of_other)
                         return self._with_nothing(found, of_other)
                 except Exception as error:
@@ -174,6 +177,19 @@ class _Family:
             raise next((e for e in errors if isinstance(e, Unlike)), errors[min(1, len(errors) - 1)])
         finally:
             errors.clear()  # this frame, which they hold, would keep them
+
+    def _of_pair(
+        self, shapes: Iterable[Sequence[Shape]], failed: set[tuple[Shape, ...]]
+    ) -> list[tuple[Plan, Sequence[Shape]]]:
+        """The plans for a pair of shapes. Notes the one with which the function does not run."""
+        found = []
+        for one in shapes:
+            try:
+                found.append(self._sharing(one))
+            except Exception:
+                failed.add(tuple(one))
+                raise
+        return found
 
     def try_other_answers(self) -> None:
         """Raise UnknownSize or Nested where one answer that is another one leads to a size that nothing counts."""

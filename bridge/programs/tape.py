@@ -49,7 +49,7 @@ from bridge.programs.finiteness import answer_of_finite
 from bridge.programs.guards import EQUAL, FOR_MESSAGES, Answer, Guards, checks, is_equal, is_integer, is_question
 from bridge.programs.held import TAKEN, Held
 from bridge.programs.kept_elsewhere import KeptElsewhere, is_own
-from bridge.programs.known_integers import known_integer
+from bridge.programs.known_integers import known_answer, known_integer
 from bridge.programs.memory import layout, storage_of
 from bridge.programs.packed import Packed
 from bridge.programs.refusals import LEFT
@@ -478,6 +478,8 @@ class Tape(TorchDispatchMode):
                 return again
             if (drawn := answer_of_all(asked, self.calls, self.tensors)) is not None:
                 return drawn
+            if (compared := known_answer(asked, *self._known_integers())) is not None:
+                return compared
             answer = self.guards.answer(lambda: self._of_finite(func, operands[0]), lambda: self.held.answer(asked))
             may_settle = answer.value is None and not (answer.is_of_data and self.guards.of_changed)
             if may_settle and (held := self.held.answer(asked)) is not None:
@@ -528,8 +530,7 @@ class Tape(TorchDispatchMode):
 
     def _data_size(self, register: int) -> int:
         """The integer in a tensor, which data decides."""
-        sizes = self.data_sizes
-        known = known_integer(register, self.calls, self.tensors, sizes.places, sizes.told)
+        known = known_integer(register, *self._known_integers())
         if known is not None:
             return known
         try:
@@ -538,6 +539,10 @@ class Tape(TorchDispatchMode):
             raise UnknownSize(_UNKNOWN_VALUE) from None
         self._check(told)
         return found
+
+    def _known_integers(self) -> tuple[Any, ...]:
+        """What integers follow from (known_integers.py)."""
+        return self.calls, self.tensors, self.data_sizes.places, self.data_sizes.told
 
     def _data_answer(self, register: int) -> bool | None:
         """The bool in a tensor, which data decides; None if the program asks too often."""
