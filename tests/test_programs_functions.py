@@ -70,12 +70,29 @@ WEIGHTED: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "multi_margin_loss": (lambda x, w: F.multi_margin_loss(x, LABELS.to(x.device), weight=w), torch.rand(4)),
     "binary_cross_entropy": (lambda x, w: F.binary_cross_entropy(x.sigmoid(), 0.5 * w, w), torch.rand(3, 4)),
     "with_logits": (lambda x, w: F.binary_cross_entropy_with_logits(x, torch.ones_like(x), w), torch.rand(3, 4)),
+    "pos_weight": (
+        lambda x, w: F.binary_cross_entropy_with_logits(x, torch.ones_like(x), pos_weight=w.sum(0)), torch.rand(3, 4),
+    ),
+    "weight_and_pos_weight": (
+        lambda x, w: F.binary_cross_entropy_with_logits(x, torch.ones_like(x), w, pos_weight=w[0]), torch.rand(3, 4),
+    ),
+    "pos_weight_by_name": (
+        lambda x, w: torch.binary_cross_entropy_with_logits(x, torch.ones_like(x), pos_weight=w).mean(), torch.rand(4),
+    ),
     "soft_margin_loss": (F.soft_margin_loss, torch.ones(3, 4)),
-}
+    "fake_quantize_per_channel": (
+        lambda x, w: torch.fake_quantize_per_channel_affine(x, w, w.new_zeros(3, dtype=torch.int32), 0, -4, 4).sum(),
+        torch.rand(3) + 0.1,
+    ),
+    "fake_quantize_per_tensor": (
+        lambda x, w: torch.fake_quantize_per_tensor_affine(x, w, w.new_zeros(1, dtype=torch.int32), -4, 4).sum(),
+        torch.rand(1) + 0.1,
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WEIGHTED)
-def test_weights_of_losses_are_constants(context_mode: str, name: str) -> None:
+def test_arguments_without_a_derivative_are_constants(context_mode: str, name: str) -> None:
     function, weight = WEIGHTED[name]
     x = numbers(3, 4).to(device()).requires_grad_()
     expected = function(x, weight.to(device()))

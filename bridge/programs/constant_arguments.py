@@ -1,13 +1,14 @@
-"""Losses of which one argument has no derivative in PyTorch: the weights of classes, say.
+"""Functions of which some arguments have no derivative in PyTorch: the weights of classes, say.
 
 PyTorch refuses such an argument if it requires a gradient. A program cannot know whether MindSpore is asked for that
-gradient or for another's, so to these losses the argument is a constant. Its gradient is zero, as where an operator has
-none.
+gradient or for another's, so to these functions the argument is a constant. Its gradient is zero, as where an operator
+has none.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,36 +16,48 @@ import torch
 
 from bridge.programs.replaced import Replacement
 
-# Who has the function, and the position of the argument.
-_POSITIONS = {
-    "binary_cross_entropy": (torch._C._nn, 2),
-    "binary_cross_entropy_with_logits": (torch, 2),
-    "cross_entropy_loss": (torch._C._nn, 2),
-    "multi_margin_loss": (torch._C._nn, 4),
-    "nll_loss_nd": (torch._C._nn, 2),
-    "soft_margin_loss": (torch._C._nn, 1),
-}
-_REFUSAL = "is not differentiable with respect to argument"
+# Who has them. Each has the name of its operator, whose schema has the positions of the arguments.
+_FUNCTIONS = {
+    torch: (
+        "binary_cross_entropy_with_logits", "fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine",
+    ),
+    torch._C._nn: (
+        "binary_cross_entropy", "cross_entropy_loss", "multi_margin_loss", "nll_loss_nd", "soft_margin_loss",
+    ),
+}  # fmt: skip
+_REFUSAL = re.compile(r"is not differentiable with respect to argument '(\w+)'")
 
 
-def _tolerant(own: Callable[..., Any], position: int) -> Callable[..., Any]:
-    """The function, which takes the argument for a constant if PyTorch refuses it. Cross entropy refuses weights only
+def _tolerant(own: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The function, which takes those arguments for constants that PyTorch refuses. Cross entropy refuses weights only
     of classes, and not of probabilities."""
 
     @functools.wraps(own)
-    def loss(*args: Any, **kwargs: Any) -> Any:
+    def tolerant(*args: Any, **kwargs: Any) -> Any:
         try:
             return own(*args, **kwargs)
         except RuntimeError as error:
-            if _REFUSAL not in str(error) or len(args) <= position:
+            refused = _REFUSAL.search(str(error))
+            if refused is None:
                 raise
-        constant = args[position].detach()
-        return own(*args[:position], constant, *args[position + 1 :], **kwargs)
+        # Of several, PyTorch names the first.
+        args, kwargs = _with_constant(name, refused[1], args, kwargs)
+        return tolerant(*args, **kwargs)
 
-    return loss
+    return tolerant
+
+
+def _with_constant(name: str, argument: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if argument in kwargs:
+        return args, kwargs | {argument: kwargs[argument].detach()}
+    operator = getattr(torch.ops.aten, name)
+    schema = getattr(operator, operator.overloads()[0])._schema
+    position = [each.name for each in schema.arguments].index(argument)
+    return (*args[:position], args[position].detach(), *args[position + 1 :]), kwargs
 
 
 REPLACEMENTS = [
-    Replacement(holder, name, _tolerant(getattr(holder, name), position))
-    for name, (holder, position) in _POSITIONS.items()
+    Replacement(holder, name, _tolerant(getattr(holder, name), name))
+    for holder, names in _FUNCTIONS.items()
+    for name in names
 ]
