@@ -128,7 +128,15 @@ def checked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return y.new_ones(int(lengths.sum()) + 1, 4) * y[0]
 
 
+def marked_rows(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Two tensors and one mask, which is smaller, and a mask that is larger in a dimension."""
+    mask = x[:, :1] > 0
+    rows = y.masked_select(mask).view(-1, 4) * (x * 3).masked_select(mask).view(-1, 4)
+    return rows.sum() + y[:1].masked_select(mask) * y[0].masked_select(x > 0).sum()
+
+
 FUNCTIONS = [
+    marked_rows, lambda x, y: y.masked_select(x[0] > 0), lambda x, y: y.masked_select((x > 0).expand(2, *x.shape)),
     lambda x, y: y[x[:, 0] > 0], lambda x, y: y[x > 0], lambda x, y: y.t().masked_select(x.t() > 0), put, put_and_taken,
     put_to_constants, lambda x, y: y.t()[x.t() > 0], lambda x, y: y.t()[x[0] > 0], lambda x, y: y[:, x[0] > 0],
     lambda x, y: torch.unique((x * 2).long(), dim=1).sum(0) * y[0, 0],

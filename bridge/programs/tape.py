@@ -118,6 +118,7 @@ class Tape(TorchDispatchMode):
         self._registers: dict[int, int] = {}
         self._state: dict[Any, int] = {}
         self._aliases: list[torch.Tensor] = []
+        self._whole_masks: dict[tuple[int, torch.Size], torch.Tensor] = {}  # by the masks' registers
         self._values = Values(self.calls, self.tensors, self.constants)
         self.draws = Draws(self._like, self._generator_state, self.data_of, self.calls, self.tensors)
         self.momentum = RunTimeMomentum(self.register)
@@ -267,6 +268,8 @@ class Tape(TorchDispatchMode):
             raise Refusal(f"torch's {func} is no single operator, which a graph takes: PyNative mode takes all")
         self.data_sizes.end_if_met()
         self.asked += 1
+        if func is torch.ops.aten.masked_select.default:
+            args = args[0], self._whole_mask(*args)
         node = torch._C._current_autograd_node()
         if node is not None:
             func = _IN_PLACE.get((node.name(), func), func)
@@ -325,6 +328,19 @@ class Tape(TorchDispatchMode):
         self.calls += self.draws.calls(call, self.device(call)) if draws(call) else [call]
         self._check(told)
         return results
+
+    def _whole_mask(self, tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """A mask that has an element for each one that it marks, as masked_select expands it: so many are a size."""
+        try:
+            shape = torch.broadcast_shapes(tensor.shape, mask.shape)
+        except RuntimeError:  # masked_select has words of its own
+            return mask
+        if mask.shape == shape:
+            return mask
+        key = self.register(mask), shape
+        if key not in self._whole_masks:
+            self._whole_masks[key] = self.__torch_dispatch__(torch.ops.aten.expand.default, (), (mask, [*shape]))
+        return self._whole_masks[key]
 
     def _least(self, func: Any, arguments: list[Any]) -> torch.Tensor | None:
         """What torch.bincount gives if there is no number beyond `minlength`; None if that is not to be taken."""
