@@ -84,6 +84,17 @@ def of_an_array(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return y * torch.from_numpy(np.random.rand(4)).to(y) + np.random.rand(1).item()
 
 
+def in_tensors(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Of arrays, and of lists with drawn numbers and arrays in them. A number alone is a size."""
+    y = y * torch.Tensor(np.random.rand(4)).to(y) + torch.FloatTensor(np.random.rand(5, 1)).to(y)
+    y = y[torch.LongTensor(np.random.permutation(5))] * y.new_tensor(np.random.rand(4)) + y.new(np.random.rand(4))
+    y = y * y.new_tensor(random.random()) + torch.Tensor([[0.5, random.random()], [1, np.random.rand()]]).sum(1).max()
+    y = y + torch.tensor([np.random.rand(4), np.arange(4.0)]).sum(0).to(y)
+    y = y + torch.tensor([np.float32([1, 2, 3, 4]), np.random.rand(4).astype("f"), [0.1, 1, 2, 3]]).prod(0)
+    assert isinstance(y, torch.FloatTensor) and y.new(2, 3).shape == torch.Tensor(2, 3).shape
+    return (y.type(torch.DoubleTensor) * torch.Tensor(np.random.rand(1)).item()).type_as(x)
+
+
 def permuted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     y = y[np.random.permutation(len(y))]
     y[np.random.choice(5, 2, replace=False)] = 0.5
@@ -148,7 +159,7 @@ def boxed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 FUNCTIONS = [
     left_out, mixed, forced, cropped, chosen, of_many_kinds, never, in_a_checkpoint, of_several, of_an_array, permuted,
-    masked, masked_twice, disturbed, boxed,
+    in_tensors, masked, masked_twice, disturbed, boxed,
 ]  # fmt: skip
 
 

@@ -196,7 +196,7 @@ def replacements(by_itself: Callable[[], Any]) -> list[Replacement]:
     """
     stand_ins = {id(function): _stand_in(function, by_itself) for function in _functions}
     found = [Replacement(holder, name, stand_ins[id(value)]) for holder, name, value in _places()] if stand_ins else []
-    return [*found, *(Replacement(torch, name, _taking(name)) for name in (_TAKING if _is_given else ()))]
+    return [*found, *(_OF_PYTORCHS if _is_given else ())]
 
 
 def _places() -> Iterator[tuple[ModuleType, str, FunctionType]]:
@@ -363,31 +363,123 @@ def as_index(index: Any) -> Any:
 _TAKING = {"tensor": True, "as_tensor": False, "asarray": False, "from_numpy": False}
 
 
-def _taking(name: str) -> Callable[..., Any]:
-    own = getattr(torch, name)
-
+def _taking(own: Callable[..., Any], is_copy: bool) -> Callable[..., Any]:
     def take(data: Any, *args: Any, **kwargs: Any) -> Any:
-        arguments = dict(zip(("dtype", "device"), args, strict=False)) | kwargs
-        found = _tensor_of(data, arguments.get("dtype"))
-        if found is None:
-            return own(data, *args, **kwargs)
-        found = found.to(device=arguments.get("device"), dtype=arguments.get("dtype"), copy=_TAKING[name])
-        return found.requires_grad_() if arguments.get("requires_grad") else found
+        found = _taken(data, is_copy, **dict(zip(("dtype", "device"), args, strict=False)) | kwargs)
+        return own(data, *args, **kwargs) if found is None else found
 
     return take
 
 
+def _taking_alike(own: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that makes a tensor like its own. Of one that is called `new`, a number is a size."""
+
+    def take(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        given: dict[str, Any] = {"dtype": tensor.dtype, "device": tensor.device}
+        given |= {name: value for name, value in kwargs.items() if value is not None}
+        is_data = _is_legacy_data(args) or (own.__name__ == "new_tensor" and len(args) == 1)
+        found = _taken(args[0], True, **given) if is_data else None
+        return own(tensor, *args, **kwargs) if found is None else found
+
+    return take
+
+
+_own_new = torch.Tensor.__new__
+
+
+def _new(kind: type, *args: Any, **kwargs: Any) -> Any:
+    """torch.Tensor of an array or a list."""
+    is_data = kind is torch.Tensor and _is_legacy_data(args)
+    found = _taken(args[0], True, torch.get_default_dtype(), **kwargs) if is_data else None
+    return _own_new(kind, *args, **kwargs) if found is None else found  # type: ignore[call-arg]
+
+
+def _is_legacy_data(args: tuple[Any, ...]) -> bool:
+    """Whether these arguments are the numbers of a tensor, and not its size."""
+    return len(args) == 1 and type(args[0]) in (_Array, list, tuple)
+
+
+class _LegacyType(type):
+    """Stands for a type of PyTorch's as torch.FloatTensor is one, which has a dtype."""
+
+    own: Any
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        found = _taken(args[0], True, cls.own.dtype, **kwargs) if _is_legacy_data(args) else None
+        return cls.own(*args, **kwargs) if found is None else found
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, cls.own)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls.own, name)
+
+
+_OF_PYTORCHS = [
+    *(Replacement(torch, name, _taking(getattr(torch, name), is_copy)) for name, is_copy in _TAKING.items()),
+    *(Replacement(torch.Tensor, name, _taking_alike(getattr(torch.Tensor, name))) for name in ("new_tensor", "new")),
+    Replacement(torch.Tensor, "__new__", _new),
+    *(
+        Replacement(torch, name, _LegacyType(f"torch.{name}", (), {"own": own}))
+        for name, own in vars(torch).items()
+        if type(own) is type(torch.FloatTensor)
+    ),
+]
+"""What stands for what takes such arrays."""
+
+
+def _taken(
+    data: Any,
+    is_copy: bool,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **_: Any,
+) -> torch.Tensor | None:
+    """The tensor that PyTorch makes of data; None if there are neither such arrays nor such numbers in it."""
+    found = _tensor_of(data, dtype)
+    if found is None:
+        return None
+    found = found.to(device=device, dtype=dtype, copy=is_copy)
+    return found.requires_grad_() if requires_grad else found
+
+
 def _tensor_of(data: Any, dtype: torch.dtype | None) -> torch.Tensor | None:
-    """The tensor of such an array or number, or of a list with such numbers in it; None of anything else."""
+    """The tensor of such an array or number, or of lists with some in them; None of anything else."""
     if type(data) is _Array:
         return data.tensor
-    items = list(data) if type(data) in (list, tuple) else [data]
-    if not any(_depends_on_data(item) for item in items) or not all(isinstance(item, (int, float)) for item in items):
+    items = [*_items(data)]
+    is_one = any(type(item) is _Array or _depends_on_data(item) for item in items)
+    if not is_one or not all(isinstance(item, (int, float, np.ndarray)) for item in items):
         return None
-    kind = torch.float64 if any(isinstance(item, float) for item in items) else torch.int64
-    tensors = [item.tensor.to(kind) if _depends_on_data(item) else torch.tensor(item, dtype=kind) for item in items]
-    found = tensors[0] if items[0] is data else torch.stack(tensors)
-    return found if dtype or kind is torch.int64 else found.to(torch.get_default_dtype())
+    found = _stacked(data)
+    return found if dtype else found.to(functools.reduce(torch.promote_types, map(_dtype_in_list, items)))
+
+
+def _items(data: Any) -> Iterator[Any]:
+    if type(data) not in (list, tuple):
+        yield data
+        return
+    for item in data:
+        yield from _items(item)
+
+
+def _stacked(data: Any) -> torch.Tensor:
+    """The numbers of lists, as exact as they are there."""
+    if type(data) in (list, tuple):
+        rows = [_stacked(item) for item in data]
+        kind = functools.reduce(torch.promote_types, (row.dtype for row in rows))
+        return torch.stack([row.to(kind) for row in rows])
+    if type(data) is _Array or _depends_on_data(data):
+        return data.tensor  # type: ignore[no-any-return]
+    return torch.tensor(data, dtype=torch.float64 if isinstance(data, float) else None)
+
+
+def _dtype_in_list(item: Any) -> torch.dtype:
+    """What PyTorch takes for its dtype."""
+    if isinstance(item, np.ndarray):
+        return _dtype(item.dtype.str)
+    return torch.get_default_dtype() if isinstance(item, float) else torch.int64
 
 
 def _depends_on_data(value: Any) -> bool:
