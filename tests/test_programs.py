@@ -264,6 +264,26 @@ def test_nested_arguments_and_results() -> None:
     assert not gradients[1].asnumpy().any()
 
 
+@pytest.mark.parametrize("given", [tuple, list, lambda pair: dict(enumerate(pair))], ids=["tuple", "list", "dict"])
+def test_what_mindspore_has_marked_is_pythons_own(given: Any) -> None:
+    class OfPair(Module):
+        def forward(self, pair: Any, scale: Any, is_negative: Any) -> Any:
+            assert (type(pair), type(scale), type(is_negative)) == (type(given("ab")), float, bool)
+            return (pair[0] * pair[1]).mul(scale).sum() * (-1 if is_negative else 1)
+
+    cell = bridge.cell(OfPair())
+    a, b = ms.Tensor(data(2, 3)), ms.Tensor(data(3))
+    marked = ms.mutable(given([a, b]))
+    scale, is_negative = ms.mutable(0.3), ms.mutable(True)
+    inputs = [on_device(array).requires_grad_() for array in (data(2, 3), data(3))]
+    expected = OfPair()(given(inputs), 0.3, True)
+    assert equal(cell(marked, scale, is_negative), expected)
+    assert equal(cell(pair=marked, scale=scale, is_negative=is_negative), expected)
+    gradients = ms.grad(lambda a, b: cell(ms.mutable(given([a, b])), scale, is_negative), (0, 1))(a, b)
+    for found, one in zip(gradients, torch.autograd.grad(expected, inputs), strict=True):
+        assert equal(found, one)
+
+
 def test_a_dataclass_is_a_result() -> None:
     class Gives(Module):
         def forward(self, x: torch.Tensor) -> Output:

@@ -22,13 +22,17 @@ from bridge.programs.refusals import LEFT
 # What needs no look inside. PyTorch takes nested values apart in ten microseconds, and leaves a cycle of garbage.
 TENSORS = frozenset((ms.Tensor, _mindspore.ParameterTensor))
 _PLAIN = TENSORS.union((int, float, bool, str, type(None)))
+# What mindspore.mutable makes of Python's values is of types of its own.
+_MARKED: dict[type, Callable[[Any], Any]] = {
+    type(ms.mutable(value)): type(value) for value in ((0,), [0], {"": 0}, 0, 0.0, True)
+}
 
 
 class Tree:
     """A nested value, which holds the tensors of one framework apart.
 
     PyTorch knows the containers, and those that others have told it of, as transformers does. Other dataclasses are
-    containers too. What is none of them passes as it is.
+    containers too. What is none of them passes as it is. What mindspore.mutable has marked is Python's own.
 
     Args:
         value: containers, tensors, and other values.
@@ -64,6 +68,9 @@ class Tree:
             fields = [field.name for field in dataclasses.fields(leaf)]
             inner = self._taken_apart([getattr(leaf, name) for name in fields])
             return lambda tensors: _with_fields(leaf, fields, self._put_together(inner, tensors))
+        if type(leaf) in _MARKED:
+            plain = self._taken_apart(_MARKED[type(leaf)](leaf))
+            return lambda tensors: self._put_together(plain, tensors)
         converted = self._convert(leaf)
         return lambda _: converted
 
