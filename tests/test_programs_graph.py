@@ -193,6 +193,20 @@ class MapsInside(nn.Module):
         return torch.vmap(self.layer)(x)
 
 
+class Curved(nn.Module):
+    """The second derivatives at each row, by gradients of forward mode over others."""
+
+    def __init__(self, over: Callable[..., Any]) -> None:
+        super().__init__()
+        self.layer, self.over = nn.Linear(4, 3), over
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def energy(row: torch.Tensor) -> torch.Tensor:
+            return F.silu(self.layer(row)).pow(3).sum()
+
+        return torch.vmap(self.over(energy))(x)  # type: ignore[no-any-return]
+
+
 class Complex(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -375,6 +389,8 @@ MODULES: list[Any] = [
     (Tied, [lambda: torch.randint(0, 11, (2, 7))]),
     (Writes, [floats(3, 6)]),
     (GivesDataclass, [floats(3, 4)]),
+    (functools.partial(Curved, torch.func.hessian), [floats(5, 4)]),
+    (functools.partial(Curved, lambda f: torch.func.jacfwd(torch.func.jacfwd(f))), [floats(5, 4)]),
     (MapsInside, [floats(2, 8)]),
     (PooledToAPixel, [floats(2, 8, 8, 8)]),
     (Complex, [floats(2, 8)]),

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from bridge.primitive import direct
-from bridge.programs import ctc_loss, cudnn_dropout, drawn_arrays, looks, python_draws
+from bridge.programs import ctc_loss, cudnn_dropout, drawn_arrays, looks, python_draws, zero_tensors
 from bridge.programs.answered import Answered
 from bridge.programs.assigned_data import AssignedData
 from bridge.programs.calls import (
@@ -270,6 +270,8 @@ class Tape(TorchDispatchMode):
         self.asked += 1
         if func is torch.ops.aten.masked_select.default:
             args = args[0], self._whole_mask(*args)
+        elif func is zero_tensors.MADE:
+            zero_tensors.show_views()
         node = torch._C._current_autograd_node()
         if node is not None:
             func = _IN_PLACE.get((node.name(), func), func)
