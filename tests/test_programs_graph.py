@@ -1039,6 +1039,22 @@ def test_constants_are_read() -> None:
     assert_equal([ReadsConstants()(x)], [as_cell(ReadsConstants())(to_mindspore(x))])
 
 
+def test_what_a_file_has_is_a_constant(tmp_path: pathlib.Path) -> None:
+    torch.save({"table": torch.randn(3), "layer": nn.Linear(3, 4).state_dict()}, tmp_path / "kept.pt")
+
+    class Loads(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            kept = torch.load(tmp_path / "kept.pt", map_location=x.device)
+            layer = nn.Linear(3, 4, device=x.device)
+            layer.load_state_dict(kept["layer"])
+            return layer(x * kept["table"]).sin().sum()  # type: ignore[no-any-return]
+
+    x = torch.randn(2, 3, device=devices.torch_name(devices.target()), requires_grad=True)
+    expected = Loads()(x)
+    found, gradient = ms.value_and_grad(as_cell(Loads()))(to_mindspore(x))
+    assert_equal([expected, *torch.autograd.grad(expected, x)], [found, gradient])
+
+
 class ListsConstants(nn.Module):
     """Of several dtypes, which decide that of the tensor."""
 

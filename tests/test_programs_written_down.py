@@ -131,6 +131,20 @@ def test_programs_are_captured_anew(patch: pytest.MonkeyPatch, tmp_path: pathlib
     assert results() == [3, 3, 3, 18]
 
 
+def save_tensors(path: str, k: np.ndarray) -> None:
+    torch.save({"scale": torch.from_numpy(k)}, path)
+
+
+@pytest.mark.parametrize(
+    "forward, save", [(networks.of_an_array_in_a_file, np.save), (networks.of_tensors_in_a_file, save_tensors)]
+)
+def test_what_is_loaded_is_not_kept(patch: pytest.MonkeyPatch, tmp_path: pathlib.Path, forward: Any, save: Any) -> None:
+    patch.setattr(networks, "FILE", str(tmp_path / "scale.npy"))
+    for k in (2.0, 3.0):
+        save(networks.FILE, np.array([k], np.float32))
+        assert in_graph(bridge.cell(networks.Network(forward))) == k
+
+
 class Keeps(torch.nn.Module):
     """What has another order or hash in each process."""
 

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bridge.call.matmul import matmul
 from bridge.primitive.graph_calls import add_lines
-from bridge.programs import checkpoints, constant_arguments, data_floats, in_lists, leaves, numbers_in_lists
+from bridge.programs import checkpoints, constant_arguments, data_floats, in_lists, leaves, loaded, numbers_in_lists
 from bridge.programs.added_gradients import gradients_of
 from bridge.programs.allclose import ALLCLOSE
 from bridge.programs.calls import Call, Refusal, in_line, in_lines
@@ -45,7 +45,8 @@ _MATMUL = [
 ]
 _REPLACEMENTS = [
     *constant_arguments.REPLACEMENTS, *in_lists.REPLACEMENTS, *numbers_in_lists.REPLACEMENTS, checkpoints.REPLACEMENT,
-    leaves.REPLACEMENT, *ALLCLOSE, *_MATMUL, FORMAT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, *PROD, _QUIET, *SEEDS,
+    leaves.REPLACEMENT, *loaded.REPLACEMENTS, *ALLCLOSE, *_MATMUL, FORMAT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, *PROD,
+    _QUIET, *SEEDS,
 ]  # fmt: skip
 
 

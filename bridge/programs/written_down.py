@@ -72,7 +72,10 @@ _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.Hig
 _PLAIN = (type(None), bool, int, float, str)
 # What transformers' generation config had as its hash: another number in each process.
 _HASH = "_original_object_hash"
-_READS_FILES = {"open", "read_text", "read_bytes"}
+_READS_FILES = {
+    "open", "read_text", "read_bytes", "load", "load_file", "loadtxt", "loadmat", "fromfile", "from_file", "genfromtxt",
+    "memmap", "imread", "read_image", "read_file", "read_csv",
+}  # fmt: skip
 _READS_ENVIRONMENT = {"environ", "getenv"}
 # Code with these names may find any attribute of an object.
 _FINDS_ANY = {"getattr", "vars", "__dict__", "__getattribute__", "attrgetter", "dir"}
