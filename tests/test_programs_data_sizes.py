@@ -233,6 +233,13 @@ def of_classes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return sum(losses) / len(losses) + torch.stack(losses).amax()
 
 
+def centers(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Of the groups that have rows: it would be an error if none had, and the sizes say so."""
+    groups = torch.cdist(x, x.new_tensor([[-0.5] * 4, [0.5] * 4, [3.0] * 4])).argmin(1)
+    found = [y[groups == i] for i in range(3)]
+    return torch.stack([rows.mean(0) for rows in found if len(rows) > 0]).square().sum(0)
+
+
 def until_close(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     for _ in range(3):
         new = y.tanh()
@@ -259,7 +266,7 @@ NOTHING = [*ARRAYS[:3], -np.abs(ARRAYS[0]), *(-array for array in ARRAYS[:3]), n
 
 @pytest.mark.parametrize(
     "function",
-    [if_any, if_many, in_each_part, if_enough, if_both, for_each_row, of_classes, until_close, segments],
+    [if_any, if_many, in_each_part, if_enough, if_both, for_each_row, of_classes, centers, until_close, segments],
     ids=name_of,
 )
 def test_branches_follow_sizes(function: Any) -> None:

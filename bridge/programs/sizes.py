@@ -237,13 +237,23 @@ class _Family:
         """The same where data decides that there is nothing: functions ask for that (`if len(boxes) == 0`)."""
         if not self._carriers or self._wanted.is_count:
             return found
-        nothing = [filled(CARRIER, 0) if i in self._carriers else shape for i, shape in enumerate(shapes)]
         try:
-            return self._of_both(found, self._sharing(nothing)[0])
-        except Exception as error:
+            return self._of_both(found, self._without(self._carriers, shapes))
+        except Exception as error:  # the function need not run with nothing
             if self._is_for_all(error):
                 raise
-            return found  # the function need not run with nothing
+        # But perhaps where one is missing, as where data is grouped and some groups are empty.
+        for i in sorted({self._carriers[0], self._carriers[-1]}) if len(self._carriers) > 1 else ():
+            try:
+                found = self._of_both(found, self._without([i], shapes))
+            except Exception as error:
+                if self._is_for_all(error):
+                    raise
+        return found
+
+    def _without(self, carriers: Sequence[int], shapes: Sequence[Shape]) -> Plan:
+        """The plan for these shapes, but for sizes that are 0."""
+        return self._sharing([filled(CARRIER, 0) if i in carriers else shape for i, shape in enumerate(shapes)])[0]
 
     def _is_for_all(self, error: Exception) -> bool:
         """Whether an error at some sizes says that the plan for all of them has to be another one."""
