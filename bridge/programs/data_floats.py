@@ -48,6 +48,7 @@ _REFUSED = "a float that depends on data is {}, which a graph does not follow: P
 # What stands for the first in PyTorch's arguments: nobody else has it.
 _FIRST = 0.7316498730285
 _DIVIDED = "float division by zero"  # Python's words
+_NO_DTYPE = "numpy.object_"  # PyTorch says so of an array with such floats in it
 # What an object needs to be one, whatever it stands for.
 _OF_OBJECTS = {
     "__new__", "__init_subclass__", "__subclasshook__", "__getattribute__", "__setattr__", "__delattr__", "__dir__",
@@ -362,6 +363,8 @@ def refusing_others() -> Iterator[None]:
     try:
         yield
     except (TypeError, RuntimeError) as error:
+        if _NO_DTYPE in str(error):
+            note_given()
         if isinstance(error, Refusal) or not any(kind.__name__ in str(error) for kind in (DataFloat, DataInteger)):
             raise
         trace = error.__traceback__

@@ -448,6 +448,8 @@ def _tensor_of(data: Any, dtype: torch.dtype | None) -> torch.Tensor | None:
     """The tensor of such an array or number, or of lists with some in them; None of anything else."""
     if type(data) is _Array:
         return data.tensor
+    if type(data) is np.ndarray and data.dtype == object:  # of such numbers, for which NumPy has no dtype
+        return _tensor_of(data.tolist(), torch.float64)
     items = [*_items(data)]
     is_one = any(type(item) is _Array or _depends_on_data(item) for item in items)
     if not is_one or not all(isinstance(item, (int, float, np.ndarray)) for item in items):
