@@ -69,6 +69,79 @@ def test_further_sizes_need_no_capture(make: Callable[[], nn.Module], monkeypatc
     assert captures[-1] - captures[STEPS // 2] < STEPS // 2
 
 
+class Listed(nn.Module):
+    """Takes integers of data in a list, for the rows of the first tables, of 10 rows each."""
+
+    def __init__(self, function: Callable[[torch.Tensor, list[int]], torch.Tensor], count: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.function, self.count = function, count
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = self.layer(x).view(-1, 10, 4)
+        return self.function(rows, x[: self.count, 0].long().tolist())
+
+
+def listed(step: int, integers: list[int]) -> np.ndarray:
+    array = numbers(step)
+    array[: len(integers), 0] = integers
+    return array
+
+
+def cut(rows: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+    return torch.stack([rows[i, :length].mean(0) for i, length in enumerate(lengths)])
+
+
+def put(rows: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+    result = torch.zeros_like(rows)
+    for i, length in enumerate(lengths):
+        result[i, :length] = rows[i, :length] * 2
+    return result
+
+
+@pytest.mark.parametrize("function", [cut, put])
+def test_lengths_in_a_list_need_few_captures(
+    function: Callable[[torch.Tensor, list[int]], torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some are those of whole tables, of which PyTorch makes no slice."""
+    torch.manual_seed(0)
+    random = np.random.default_rng(0)
+    arrays = [listed(step, random.integers(2, 11, 4).tolist()) for step in range(2 * STEPS)]
+    captures = run(Listed(function, 4), arrays, monkeypatch)
+    assert captures[-1] == captures[STEPS]
+
+
+def parted(rows: torch.Tensor, integers: list[int]) -> torch.Tensor:
+    begin, count, kind = integers
+    return rows[0, begin : begin + count].sum(0) * (2 if kind == 6 else 1)
+
+
+def ordered(rows: torch.Tensor, integers: list[int]) -> torch.Tensor:
+    depth, height, width = integers
+    part = rows[:, :, :3].reshape(10, 2, 6)[:depth, :height, :width]
+    return part.sum() * (2 if depth > width else 1)
+
+
+def special(rows: torch.Tensor, integers: list[int]) -> torch.Tensor:
+    return torch.stack([rows[i, :length].sum(0) * (2 if length == 6 else 1) for i, length in enumerate(integers)])
+
+
+@pytest.mark.parametrize(
+    ("function", "others", "late"),
+    [
+        (parted, [[b, c, k] for b in (2, 3, 6) for c in (2, 5, 6) for k in (2, 3, 7)], [[2, 3, 6], [3, 5, 6]]),
+        (ordered, [[d, 2, w] for d in (2, 3) for w in (4, 5, 6)], [[5, 2, 4], [4, 2, 3]]),
+        (special, [[a, b, c] for a in (2, 3, 7) for b in (4, 5, 8) for c in (3, 7)], [[6, 4, 3], [3, 4, 6], [2, 6, 6]]),
+    ],
+)
+def test_integers_in_a_list_may_be_for_different_things(
+    function: Any, others: list[list[int]], late: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    arrays = [listed(step, integers) for step, integers in enumerate([*others, *late])]
+    run(Listed(function, 3), arrays, monkeypatch)
+
+
 def test_integers_that_are_0(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which sizes come after one then are others."""
     torch.manual_seed(0)

@@ -73,6 +73,13 @@ class Reader:
         self.position = 0
         self.slots = 0
 
+    @classmethod
+    def of(cls, data: bytes, position: int) -> Reader:
+        """What reads from there on."""
+        reader = cls("")
+        reader.data, reader.position = data, position
+        return reader
+
     def until(self, end: bytes) -> str:
         stop = self.data.index(end, self.position)
         taken = self.data[self.position : stop]

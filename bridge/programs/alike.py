@@ -14,6 +14,7 @@ import functools
 import hashlib
 import itertools
 import json
+import operator
 import os
 import pathlib
 import re
@@ -21,13 +22,14 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from bridge.programs.integer_rules import Matrix, Rules, Sizes
+from bridge.programs.loop_integers import INTEGER, are_of_a_loop
 from bridge.programs.plan import Plan
 
-_INTEGER = re.compile(rb"i(-?\d+);")  # as bridge/op/encoding.py writes one
 _LITERAL = re.compile(rb"(?<![\w.])\d{1,9}(?![\w.])")
 _TOLD = 2  # so many captures have to be told before they are made
 _ENOUGH = 4  # captures that are alike, to expect that further ones are
@@ -35,9 +37,6 @@ _MOST_CAPTURES = 96  # those of more are not looked at: they do not become alike
 _MOST_KEPT = 64  # plans: MindSpore asks for the shapes of a launch shortly before it
 _FROM = 2  # sizes that PyTorch treats alike
 _OF_ALL_RESTS = (3, 4, 5, 7, 12)  # with _FROM they leave each rest of a division by 2, 3 and 4
-
-Sizes = tuple[int, ...]
-_Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,15 @@ class Alike:
 
     Args:
         is_answer: for each size, whether it is the answer to a question, which leads to other calls.
+        lists: for each size the number of the list that Python got it in, as by `tolist()`; another one for each that
+            is in none. Where the calls that take the integers of a list are the same for each, as those of a loop are,
+            the function is taken to do with each what it does with the others.
         named: numbers that the function may ask for, as in `if len(x) == 16`: what a size of one of these leads to is
             captured.
     """
 
-    def __init__(self, is_answer: Sequence[bool], named: Collection[int]) -> None:
-        self._is_answer, self._named = is_answer, named
+    def __init__(self, is_answer: Sequence[bool], lists: Sequence[int], named: Collection[int]) -> None:
+        self._is_answer, self._lists, self._named = is_answer, np.array(lists), named
         self._wholes: list[tuple[int, ...]] = []
         self._samples: dict[Sizes, tuple[Plan, _Parts]] = {}
         self._told: OrderedDict[Sizes, Plan] = OrderedDict()
@@ -153,12 +155,15 @@ class Alike:
 
     def _groups(self, sizes: Sizes) -> Iterator[_Group]:
         """The captures that these sizes may be like: those of the same answers and with the same sizes of 0 and 1; or
-        all of the same answers."""
+        all of the same answers. Of each, those first that are not much larger: beyond a tensor's size, a slice takes
+        what there is."""
         alike = [one for one in self._samples if self._answers(one) == self._answers(sizes)]
-        for known in ([one for one in alike if _small(one) == _small(sizes)], alike):
+        same = [one for one in alike if _small(one) == _small(sizes)]
+        for known in (_not_larger(same, sizes), same, _not_larger(alike, sizes), alike):
             key = tuple(known)
             if key not in self._made and len({self._samples[one][1].form for one in known}) == 1:
-                self._made[key] = _Group([(one, *self._samples[one]) for one in known], self._wholes)
+                samples = [(one, *self._samples[one]) for one in known]
+                self._made[key] = _Group(samples, self._wholes, self._lists)
             if key in self._made:
                 yield self._made[key]
 
@@ -167,15 +172,18 @@ class Alike:
 
 
 class _Group:
-    """Captures whose programs are alike but for integers. `wholes` are positions of sizes that are shares of one."""
+    """Captures whose programs are alike but for integers. `wholes` are positions of sizes that are shares of one; see
+    Alike for `lists`."""
 
-    def __init__(self, samples: Sequence[tuple[Sizes, Plan, _Parts]], wholes: Sequence[tuple[int, ...]]) -> None:
-        self._wholes = wholes
+    def __init__(
+        self, samples: Sequence[tuple[Sizes, Plan, _Parts]], wholes: Sequence[tuple[int, ...]], lists: Matrix
+    ) -> None:
+        self._wholes, self._lists = wholes, lists
         self._whole_of = np.full(len(samples[0][0]), -1)
         for number, whole in enumerate(wholes):
             self._whole_of[[*whole]] = number
         self._sizes = [sizes for sizes, _, _ in samples]
-        self._all: _Matrix = np.array(self._sizes, dtype=np.int64)
+        self._all: Matrix = np.array(self._sizes, dtype=np.int64)
         self._orders = np.stack([_order(sizes) for sizes in self._all])
         _, self._like, self._parts = samples[0]
         rows = np.array([parts.integers for _, _, parts in samples], dtype=np.int64)
@@ -194,15 +202,48 @@ class _Group:
         return all(self.has_around(sizes)) and self.has_order(sizes)
 
     def has(self, sizes: Sequence[int]) -> bool:
-        """Whether each of the sizes that is not 0 was captured in its place."""
+        """Whether each of the sizes that is not 0 was captured in its place, or in its list."""
         own = np.array(sizes)
-        return bool(((self._all == own).any(0) | (own == 0)).all())
+        missing = np.flatnonzero(~((self._all == own).any(0) | (own == 0)))
+        return all((self._loops[i], sizes[i]) in self._sizes_in_loops for i in missing)
 
     def has_order(self, sizes: Sizes) -> bool:
-        """Whether each two of these were captured in the same order, but for shares of two wholes."""
+        """Whether each two of these were captured in the same order, or others of their lists were; but for shares of
+        two wholes."""
         one, other = self._whole_of[:, None], self._whole_of[None, :]
         are_apart = (one != other) & (one >= 0) & (other >= 0)
-        return bool(((self._orders == _order(np.array(sizes))).any(0) | are_apart).all())
+        order = _order(np.array(sizes))
+        missing = np.argwhere(~((self._orders == order).any(0) | are_apart))
+        return all((self._loops[i], self._loops[j], order[i, j]) in self._orders_in_loops for i, j in missing)
+
+    @functools.cached_property
+    def _loops(self) -> list[int]:
+        """For each size its position, or one number for all of a list that are those of a loop."""
+        found = [*range(len(self._lists))]
+        programs = [
+            (pathlib.Path(one.path).read_bytes()[: one.text_size], sum(len(shape) for shape, _ in one.results))
+            for one in (self._like.forward, *self._like.backward)
+        ]
+        rules = {
+            int(position): self._rules.of_one_size(column)
+            for position, column in zip(self._varying, self._column_of, strict=True)
+        }
+        for number in set(self._lists):
+            places = np.flatnonzero(self._lists == number).tolist()
+            if are_of_a_loop(places, rules, programs):
+                for place in places:
+                    found[place] = -1 - number
+        return found
+
+    @functools.cached_property
+    def _sizes_in_loops(self) -> set[tuple[int, int]]:
+        return {pair for row in self._all.tolist() for pair in zip(self._loops, row, strict=True)}
+
+    @functools.cached_property
+    def _orders_in_loops(self) -> set[tuple[int, int, int]]:
+        """Where two sizes are, and which of them is more, of all that were captured."""
+        pairs = np.argwhere(~np.eye(len(self._loops), dtype=bool)).tolist()
+        return {(self._loops[i], self._loops[j], order[i, j]) for order in self._orders for i, j in pairs}
 
     def has_around(self, sizes: Sizes) -> tuple[bool, bool]:
         """Whether other sizes were captured of which none is more than these, and others of which none is less. Shares
@@ -223,7 +264,7 @@ class _Group:
         before = len(self._sizes) - _TOLD
         if before < _TOLD:
             return False
-        rules = _Rules(self._sizes[:before], self._columns[:before], self._wholes)
+        rules = Rules(self._sizes[:before], self._columns[:before], self._wholes)
         return all(
             rules.told(sizes) == column.tolist()
             for sizes, column in zip(self._sizes[before:], self._columns[before:], strict=True)
@@ -242,8 +283,8 @@ class _Group:
         return found
 
     @functools.cached_property
-    def _rules(self) -> _Rules:
-        return _Rules(self._sizes, self._columns, self._wholes)
+    def _rules(self) -> Rules:
+        return Rules(self._sizes, self._columns, self._wholes)
 
     def plan(self, integers: list[int]) -> Plan:
         """The plan with these integers. Its programs are in files until they are loaded."""
@@ -261,7 +302,7 @@ class _Group:
 def _taken_apart(plan: Plan) -> _Parts:
     texts, integers = [], []
     for program in (plan.forward, *plan.backward):
-        parts = _INTEGER.split(pathlib.Path(program.path).read_bytes()[: program.text_size])
+        parts = INTEGER.split(pathlib.Path(program.path).read_bytes()[: program.text_size])
         texts.append(parts[::2])
         integers += [*map(int, parts[1::2]), *(size for shape, _ in program.results for size in shape)]
     content = hashlib.sha256(json.dumps(_without_sizes(plan)).encode())
@@ -281,7 +322,7 @@ def _without_sizes(plan: Plan) -> list[Any]:
     ]  # fmt: skip
 
 
-def _order(sizes: _Matrix) -> _Matrix:
+def _order(sizes: Matrix) -> Matrix:
     """For each two of them which is more."""
     return np.sign(sizes[:, None] - sizes[None, :])
 
@@ -303,133 +344,15 @@ def _with_one_large(sizes: Sizes, wholes: Iterable[tuple[int, ...]]) -> list[Siz
     return found
 
 
+def _not_larger(samples: Sequence[Sizes], sizes: Sizes) -> list[Sizes]:
+    """Those of which no size is more than the largest of some that are nowhere less than these sizes."""
+    above = (max(one) for one in samples if one != sizes and all(map(operator.ge, one, sizes)))
+    most = min(above, default=0)
+    return [one for one in samples if max(one) <= most]
+
+
 def _small(sizes: Sizes) -> Sizes:
     return tuple(min(size, _FROM) for size in sizes)
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """That an integer is a feature of the sizes some times, and more.
-
-    Args:
-        feature: the position among the features.
-        times, more: integers.
-        other: the position of another integer of which this one is so much more; None if it is none.
-    """
-
-    feature: int
-    times: int
-    more: int
-    other: int | None
-
-
-class _Product(NamedTuple):
-    """That an integer is the product of two factors, some times."""
-
-    one: int
-    other: int
-    times: int
-
-
-class _Rules:
-    """What each of some integers may be: a size, or the product of two, some times and with a number more; else a sum
-    of all sizes, each some times; else another one of these integers with such a size more; else the product of two of
-    the sizes and these integers some times, as `batch * (length - 1)`.
-
-    Args:
-        sizes: those of some captures.
-        columns: for each capture these integers.
-        wholes: the positions of sizes that are shares of one.
-    """
-
-    def __init__(self, sizes: Sequence[Sizes], columns: _Matrix, wholes: Sequence[tuple[int, ...]]) -> None:
-        self._features = _features(np.array(sizes, dtype=np.int64))
-        self._rules: dict[int, list[_Rule]] = {}  # each integer's after those that it follows from
-        self._columns = columns
-        singles = len(sizes[0])
-        left = [i for i in range(columns.shape[1]) if not self._add(i, singles, None)]
-        left = [i for i in left if not self._add(i, self._features.shape[1], None)]
-        follow = {whole[-1] for whole in wholes}
-        self._summands = [i for i in range(singles) if i not in follow]
-        self._sums = _sums(self._features[:, self._summands], columns, left)
-        left = [i for i in left if i not in self._sums]
-        before = -1
-        while before != len(left):
-            before, known = len(left), [*self._sums, *self._rules]
-            left = [i for i in left if not [j for j in known if self._add(i, singles, j)]]
-        self._known = [*self._sums, *self._rules]
-        factors = np.concatenate([self._features[:, :singles], columns[:, self._known]], axis=1)
-        products = [(i, _products(factors, columns[:, i])) for i in left]
-        self._products = {i: found for i, found in products if found}
-
-    def told(self, sizes: Sizes) -> list[int | None]:
-        """The integers at other sizes, where all that they may be is one."""
-        [features] = _features(np.array([sizes], dtype=np.int64))
-        found: list[int | None] = [None] * self._columns.shape[1]
-        for i, times in self._sums.items():
-            found[i] = int(times @ [1, *(sizes[at] for at in self._summands)])
-        for i, rules in self._rules.items():
-            bases = [0 if rule.other is None else found[rule.other] for rule in rules]
-            if None not in bases:
-                values = {
-                    base + rule.times * int(features[rule.feature]) + rule.more  # type: ignore[operator]
-                    for base, rule in zip(bases, rules, strict=True)
-                }
-                found[i] = values.pop() if len(values) == 1 else None
-        factors = [*sizes, *(found[i] for i in self._known)]
-        for i, products in self._products.items():
-            pairs = [(factors[product.one], factors[product.other], product.times) for product in products]
-            given = {None if one is None or other is None else one * other * times for one, other, times in pairs}
-            found[i] = given.pop() if len(given) == 1 else None
-        return found
-
-    def _add(self, i: int, features: int, other: int | None) -> bool:
-        """Note the rules of an integer that take one of the first features. Gives whether there are some."""
-        column = self._columns[:, i] - (0 if other is None else self._columns[:, other])
-        steps, of_features = column - column[0], self._features[:, :features] - self._features[0, :features]
-        moves = of_features != 0
-        where = moves.argmax(0)  # the first capture in which a feature is another one
-        divisors = np.where(moves.any(0), of_features[where, np.arange(features)], 1)
-        times = steps[where] // divisors
-        fits = moves.any(0) & (steps[:, None] == times * of_features).all(0)
-        rules = [
-            _Rule(
-                int(feature), int(times[feature]), int(column[0] - times[feature] * self._features[0, feature]), other
-            )
-            for feature in np.flatnonzero(fits)
-        ]
-        if rules:
-            self._rules.setdefault(i, []).extend(rules)
-        return bool(rules)
-
-
-def _sums(sizes: _Matrix, columns: _Matrix, positions: list[int]) -> dict[int, _Matrix]:
-    """For those integers that are a number and all sizes, each some times: how many times, where the captures leave one
-    answer, and one of them more than they need."""
-    design = np.concatenate([np.ones_like(sizes[:, :1]), sizes], axis=1)
-    if not positions or len(design) <= design.shape[1] or np.linalg.matrix_rank(design) < design.shape[1]:
-        return {}
-    wanted = columns[:, positions]
-    times = np.rint(np.linalg.lstsq(design, wanted, rcond=None)[0]).astype(np.int64)
-    fits = (design @ times == wanted).all(0)
-    return {i: times[:, at] for at, i in enumerate(positions) if fits[at]}
-
-
-def _products(factors: _Matrix, column: _Matrix) -> list[_Product]:
-    """Those that an integer may be, out of the factors in each capture."""
-    one, other = np.triu_indices(factors.shape[1])
-    products = factors[:, one] * factors[:, other]
-    is_any = products != 0
-    where, positions = is_any.argmax(0), np.arange(len(one))
-    times = column[where] // np.where(is_any.any(0), products[where, positions], 1)
-    fits = (products * times == column[:, None]).all(0)
-    return [_Product(int(one[at]), int(other[at]), int(times[at])) for at in np.flatnonzero(fits)]
-
-
-def _features(sizes: _Matrix) -> _Matrix:
-    """The sizes, and the products of two."""
-    one, other = np.triu_indices(sizes.shape[1])
-    return np.concatenate([sizes, sizes[:, one] * sizes[:, other]], axis=1)
 
 
 def _written(content: bytes) -> str:

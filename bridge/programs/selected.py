@@ -8,7 +8,7 @@ is written to it has to be put back at once, as `x[i] += y` does, and what is wr
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +21,7 @@ from bridge.programs.memory import storage_of
 from bridge.programs.replaced import Replacement, caller
 from bridge.programs.wrong_on_meta import MASK_DTYPES
 
-_OPS: Any = torch.ops.bridge
+_ATEN, _OPS = torch.ops.aten, torch.ops.bridge
 _GET, _SET = torch.Tensor.__getitem__, torch.Tensor.__setitem__
 _INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 _REFUSED = (
@@ -55,6 +55,7 @@ class Selected:
     Args:
         is_known: whether a tensor has data that is the same in each call.
         is_counting: whether the run is for a program that counts: what it puts has the same calls for all sizes.
+        told: the integers that depend on data and that Python has asked for, by their numbers.
         calls: those of the run until now.
         tensors: those of the registers.
     """
@@ -63,11 +64,13 @@ class Selected:
         self,
         is_known: Callable[[torch.Tensor], bool],
         is_counting: bool,
+        told: Mapping[Any, int],
         calls: Sequence[Call],
         tensors: Sequence[torch.Tensor],
     ) -> None:
         self._is_known = is_known
         self._is_counting = is_counting
+        self._told = told
         self._copies = MarkedCopies(is_known)
         self._calls, self._tensors = calls, tensors
         self._parts: dict[int, _Part] = {}  # by the memory of the copies
@@ -82,7 +85,10 @@ class Selected:
             found = self._places(tensor, index)
             if found is None:
                 copied = self._copies.take(tensor, index, caller())
-                return _GET(tensor, index) if copied is None else copied
+                if copied is not None:
+                    return copied
+                part = _part(tensor, index) if self._told else None
+                return _GET(tensor, index) if part is None else part
             dims, indices, others = found
             part = _Selected.apply(tensor, dims, *indices)
             self._parts[storage_of(part)] = _Part(part, storage_of(tensor), index, len(self._calls))
@@ -94,6 +100,8 @@ class Selected:
                 return None
             found = self._places(tensor, index)
             if found is None:
+                if self._told and (part := _part(tensor, index)) is not None:
+                    return _SET(part, ..., value)
                 if not self._is_counting or not _is_plain_put(tensor, index, value):
                     return _SET(tensor, index, value)
                 tensor.index_put_((index,), value)
@@ -161,6 +169,42 @@ class Selected:
         return (
             isinstance(item, torch.Tensor) and not item.dim() and item.dtype in _INTEGERS and not self._is_known(item)
         )
+
+
+def _part(tensor: torch.Tensor, index: Any) -> torch.Tensor | None:
+    """What integers and slices take, if there are several and a slice that ends at an integer takes all: PyTorch makes
+    no call for that, and one where the integer is less, which may depend on data."""
+    if type(index) is not tuple or torch._C._functorch.peek_interpreter_stack() is not None:
+        return None
+    left = tensor.dim() - sum(item is not None and item is not ... for item in index)
+    takes_all, dim = False, 0
+    calls: list[Callable[[torch.Tensor], torch.Tensor]] = []
+    sizes = iter(tensor.shape)
+    for item in index:
+        if item is ...:
+            dim += left
+            for _ in range(left):
+                next(sizes)
+        elif type(item) is int:
+            if not -(size := next(sizes, 0)) <= item < size:
+                return None
+            calls.append(functools.partial(_ATEN.select.int, dim=dim, index=item))
+        elif type(item) is slice and item.step is None:
+            size = next(sizes, 0)
+            start, stop = item.start, item.stop
+            if any(type(bound) not in (int, type(None)) for bound in (start, stop)):
+                return None
+            if (start or 0) != 0 or stop is not None:
+                takes_all = takes_all or (not start and stop is not None and stop >= size)
+                calls.append(functools.partial(_ATEN.slice.Tensor, dim=dim, start=start or 0, end=stop))
+            dim += 1
+        else:
+            return None
+    if left < 0 or not takes_all:
+        return None
+    for call in calls:
+        tensor = call(tensor)
+    return tensor
 
 
 def _is_plain_put(tensor: torch.Tensor, index: Any, value: Any) -> bool:

@@ -149,8 +149,21 @@ class _Family:
         ]
         self._plans: dict[tuple[Shape, ...], Plan] = {}
         dimensions = [(i, specs[i].shape) for i in self._unknown]
-        self._alike = Alike([i in answers for i, shape in dimensions for size in shape if size < 0], wanted.named)
+        self._alike = Alike(
+            [i in answers for i, shape in dimensions for size in shape if size < 0],
+            [self._list_of(i) for i, shape in dimensions for size in shape if size < 0],
+            wanted.named,
+        )
         self.plan = self._tried()
+
+    def _list_of(self, position: int) -> int:
+        """The position of the first of those inputs that carry integers which Python got in a list with that of this
+        one; the position itself if it carries none."""
+        numbers = {at: number for number, at in self._wanted.carried.items()}
+        own = numbers.get(position)
+        if own is None or not own.is_integer:
+            return position
+        return min(at for at, number in numbers.items() if number.is_integer and number[:2] == own[:2])
 
     def _tried(self) -> Plan:
         errors: list[Exception] = []

@@ -125,7 +125,9 @@ class Tape(TorchDispatchMode):
         self.packed = Packed()
         self._finds_looks = sizes.finds_looks
         is_counting = sizes.others is not None
-        self.selected = Selected(lambda index: self.data_of(index) is not None, is_counting, self.calls, self.tensors)
+        self.selected = Selected(
+            lambda index: self.data_of(index) is not None, is_counting, self.data_sizes.told, self.calls, self.tensors
+        )
         self.floats = DataFloats(self.register, self._bounds, self._is_late)
         self.asked = 0
         """How often the function has called PyTorch."""
