@@ -17,7 +17,7 @@ from mindspore import nn
 
 import bridge
 from bridge.programs import attributes
-from shared import data, on_device, torch_device
+from shared import data, modes, on_device, torch_device
 
 
 class Branches(torch.nn.Module):
@@ -269,6 +269,48 @@ def test_parameters_of_another_kind_are_an_error_until_they_are_back() -> None:
                 call(x)
         back()
         assert call(x).shape == (3, 4)
+
+
+@modes
+def test_parameters_that_exchange_their_places_are_an_error_until_they_are_back(wrap: Callable[..., Any]) -> None:
+    module, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)), ms.Tensor(data(3, 4))
+    net = bridge.cell(module)
+
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    call = wrap(call)
+    before = call(x).asnumpy()
+
+    def exchange() -> None:
+        module[0].weight, module[1].weight = module[1].weight, module[0].weight
+
+    exchange()
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"0.weight: PyTorch's module has 1.weight in this place"):
+            call(x)
+    exchange()
+    assert (call(x).asnumpy() == before).all()
+
+
+@modes
+def test_buffers_that_exchange_their_places(wrap: Callable[..., Any]) -> None:
+    module = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.BatchNorm1d(4)).eval()
+    for layer, mean in zip(module, (torch.arange(4.0), torch.ones(4)), strict=True):
+        layer.running_mean = mean
+    expected, x = copy.deepcopy(module).to(torch_device()), data(3, 4)
+    net = bridge.cell(module)
+
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    call = wrap(call)
+    for _ in range(3):
+        found = call(ms.Tensor(x))
+        assert torch.equal(torch.from_numpy(found.asnumpy()), expected(on_device(x)).cpu())
+        for both in (module, expected):
+            first, second = both[0], both[1]
+            first.running_mean, second.running_mean = second.running_mean, first.running_mean
 
 
 class SetsModes(torch.nn.Module):

@@ -198,8 +198,15 @@ class State:
         """Raise an error unless these are the tensors for MindSpore's Parameters, and all that the modules have."""
         again = "since bridge.cell was called: call it again after such a change, and make the optimizer after that"
         names: dict[int, list[str]] = {}
-        for name, tensor in zip(self.parameters, tensors, strict=True):
+        known = {id(parameter): name for name, parameter in self.parameters.items()}
+        for (name, own), tensor in zip(self.parameters.items(), tensors, strict=True):
             names.setdefault(id(tensor), []).append(name)
+            parameter = parameter_of(tensor)
+            if isinstance(tensor, torch.nn.Parameter) and parameter is not own and id(parameter) in known:
+                raise ValueError(
+                    f"{name}: PyTorch's module has {known[id(parameter)]} in this place {again}. An optimizer would go "
+                    "on with what it keeps for the other one"
+                )
         for one in names.values():
             if len(one) > 1:
                 raise ValueError(f"{' and '.join(one)}: PyTorch's module has one parameter in these places {again}")
@@ -218,10 +225,20 @@ class State:
 
     def follow(self) -> None:
         """Share the tensors that the modules have put in the place of others."""
-        for buffer, now in self._replaced():
+        for buffer, now in self._own_to_graphs([*self._replaced()]):
             _refuse_without_data(buffer.name, now)
             self._calls.replace(buffer.position, now)
             self.tensors[buffer.position] = buffer.tensor = now
+
+    def _own_to_graphs(self, replaced: list[tuple[_Buffer, torch.Tensor]]) -> list[tuple[_Buffer, torch.Tensor]]:
+        """These, with copies of tensors that exchange places: a graph has a memory for each place, and what is copied
+        to one of them would be lost to the other."""
+        moved = {id(buffer.tensor) for buffer, _ in replaced} if self in _in_graphs else ()
+        for i, (buffer, now) in enumerate(replaced):
+            if id(now) in moved:
+                buffer.place[buffer.name] = copied = now.detach().clone()
+                replaced[i] = buffer, copied
+        return replaced
 
     def lend(self) -> bool:
         """Have modules get copies of those buffers that they replace; whether there is one that they got itself."""
