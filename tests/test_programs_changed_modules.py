@@ -30,7 +30,8 @@ class Branches(torch.nn.Module):
         self.dropout = torch.nn.Dropout(0.0)
         self.scale = 1.0
         self.factors = [1.0, 2.0]
-        self.config = SimpleNamespace(adds_one=False)
+        self.config = SimpleNamespace(adds_one=False, shift=torch.zeros(4))
+        self.bank = {"shifts": [torch.zeros(4)]}
         self.table: Any = torch.arange(4.0)
         self.shift: Any
         self.register_buffer("shift", torch.zeros(4), persistent=False)
@@ -39,6 +40,7 @@ class Branches(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
         y = self.activation(self.linear(x)) * self.scale * self.factors[1] + self.table.to(x.device) + self.shift
+        y = y + self.bank["shifts"][0].to(x.device) * 3 + self.config.shift.to(x.device)
         return self.dropout(y + 1 if self.config.adds_one else y)
 
 
@@ -94,6 +96,8 @@ CHANGES: dict[str, Callable[[Branches], Any]] = {
     "one of an object": lambda module: setattr(module.config, "adds_one", True),
     "a tensor": lambda module: setattr(module, "table", torch.ones(4)),
     "what is in a tensor": lambda module: module.table.mul_(2),
+    "what is in a tensor of a list": lambda module: module.bank["shifts"][0].copy_(torch.arange(4.0)),
+    "what is in a tensor of an object": lambda module: module.config.shift.add_(1),
     "what is in a buffer": lambda module: module.shift.add_(1),
     "one of a layer": lambda module: setattr(module.dropout, "p", 1.0),
     "a part without parameters": lambda module: setattr(module, "activation", torch.nn.Tanh()),
@@ -115,6 +119,19 @@ def test_a_graph_follows_changed_settings(way: Callable[..., Any]) -> None:
             change(both)
         found = call(ms.Tensor(x))
         assert torch.equal(torch.from_numpy(found.asnumpy()), expected(on_device(x)).cpu()), name
+
+
+def test_a_graph_follows_a_tensor_after_a_call_in_pynative_mode() -> None:
+    module, x = Branches(), data(3, 4)
+    expected, net = copy.deepcopy(module).to(torch_device()), bridge.cell(module)
+    call = jitted(net)
+    for _ in range(3):
+        for one in (call, net):  # the second counts its calls, which changes an attribute
+            found = one(ms.Tensor(x))
+            assert torch.equal(torch.from_numpy(found.asnumpy()), expected(on_device(x)).cpu())
+        for both in (module, expected):
+            both.table.mul_(2)
+            both.bank["shifts"][0].add_(1)
 
 
 class Doubles(nn.Cell):

@@ -87,6 +87,22 @@ class AsksNegative(Conjugate):
 MODULES = [Transposed, Halves, Expanded, Conjugate, Negative, AsksNegative]
 
 
+class OfWeights(nn.Module):
+    """Has views of a weight and of a buffer that were made before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4, device=torch_device())
+        self.register_buffer("shift", torch.ones(2, 4, device=torch_device()))
+        weight: Any = self.layer.weight
+        self.row, self.column, self.part = weight[0], weight.data[:, 1], [weight.data.view(-1)[2:6]]
+        self.of_buffer = self.shift[0]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.shift.mul_(0.5)
+        return self.layer(x) * self.column + self.row * self.part[0] + self.of_buffer
+
+
 def gradients(module: nn.Module, x: np.ndarray) -> Any:
     given = on_device(x, requires_grad=True)
     result = module(given)
@@ -133,3 +149,45 @@ def test_the_layout_of_a_constant_tells_programs_apart() -> None:
     other.table = module.table.contiguous()
     for one in (module, other):
         assert same(bridge.cell(one)(ms.Tensor(data(2, 3))), one(on_device(data(2, 3))))
+
+
+def test_views_of_weights_and_buffers_follow_these() -> None:
+    torch.manual_seed(0)
+    module, reference = OfWeights(), OfWeights()
+    reference.load_state_dict(module.state_dict())
+    net, x = bridge.cell(module), data(2, 4)
+    own, optimizer = bridge.optim.SGD(net.trainable_params(), 0.1), torch.optim.SGD(reference.parameters(), 0.1)
+    differentiate = ms.value_and_grad(net, None, own.parameters)
+
+    @ms.jit
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        result, gradients = differentiate(x)
+        return ms.ops.depend(result, own(gradients))
+
+    for turn in range(4):
+        result = step(ms.Tensor(x))
+        optimizer.zero_grad()
+        expected = reference(on_device(x))
+        expected.backward(torch.ones_like(expected))
+        optimizer.step()
+        assert same(result, expected), turn
+        for name, tensor in reference.state_dict().items():
+            assert torch.equal(module.state_dict()[name], tensor), (turn, name)
+        with torch.no_grad():
+            for both in (module, reference):
+                both.layer.weight.mul_(0.5)
+
+
+def test_a_view_of_a_weight_is_another_program_than_a_copy() -> None:
+    module, other = OfWeights(), OfWeights()
+    other.load_state_dict(module.state_dict())
+    for one in (module, other):
+        one.row = one.column = one.of_buffer = torch.ones(4, device=torch_device())
+    other.part = [module.part[0].clone()]
+    x = data(2, 4)
+    bridge.cell(module)(ms.Tensor(x))
+    with torch.no_grad():
+        other.layer.weight.add_(1)
+        expected = other(on_device(x))
+        other.shift.fill_(1)
+    assert same(bridge.cell(other)(ms.Tensor(x)), expected)

@@ -66,11 +66,13 @@ class _Look:
     Attributes:
         modules: PyTorch's that it has met.
         functions: those that it has met.
+        tensors: those that it has met.
     """
 
     def __init__(self) -> None:
         self.modules: list[torch.nn.Module] = []
         self.functions: list[FunctionType | MethodType] = []
+        self.tensors: list[_Seen] = []
         self._found: dict[int, _Seen] = {}
         self._left = MOST
 
@@ -84,7 +86,10 @@ class _Look:
                 self.modules.append(value)
             elif isinstance(value, (FunctionType, MethodType)):
                 self.functions.append(value)
-            return _Seen(value)
+            seen = _Seen(value)
+            if isinstance(value, torch.Tensor):
+                self.tensors.append(seen)
+            return seen
         if id(value) in self._found:
             return self._found[id(value)]
         found = self._found[id(value)] = _Seen(value)
@@ -291,7 +296,7 @@ class Settings:
 
     Attributes:
         containers: the dictionaries and lists that these are in.
-        tensors: those of them that are tensors.
+        tensors: those of them that are tensors, and no parameters or persistent buffers of the module.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -319,6 +324,9 @@ class Settings:
                     known = (*part._parameters.items(), *part._buffers.items())
                     self._add(where, part, (*_settings(part), ("training", part.training), *known), look)
                     self._names.append((vars(part).get, "training", part.training))
+        own = {id(tensor) for part in module.modules() for tensor in _inputs(part)}
+        for seen in look.tensors:
+            self._note_data(seen, own)
         looked = [seen.value for seen in look.found() if isinstance(seen.held, dict)]
         self.containers += [
             value if isinstance(value, (dict, list)) else getattr(value, "__dict__", ()) for value in looked
@@ -336,9 +344,14 @@ class Settings:
 
     def _note(self, where: str, name: str, value: Any, look: _Look) -> None:
         self._values[where, name] = look.at(value)
-        if isinstance(value, torch.Tensor) and not is_lazy(value) and not value.is_inference():
-            self.tensors.append(value)
-            self._values[where, name].held = {"tensor": _Seen(value), "data": _Seen(data_of(value))}
+
+    def _note_data(self, seen: _Seen, own: set[int]) -> None:
+        tensor = seen.value
+        if id(tensor) in own or is_lazy(tensor) or isinstance(tensor, FakeTensor) or tensor.is_inference():
+            return
+        version, address = data_of(tensor)
+        seen.held = {"tensor": _Seen(tensor), "version": _Seen(version), "address": _Seen(address)}
+        self.tensors.append(tensor)
 
     def name_among(self, tensors: set[int]) -> str:
         """The name of a tensor with one of these ids; empty if there is none."""
@@ -382,6 +395,14 @@ def data_of(tensor: torch.Tensor) -> tuple[int, int]:
 def _has_slots(value: Any) -> bool:
     """Whether an object of a user's class has attributes that no dictionary holds."""
     return not isinstance(value, _WHOLE) and bool(slots_of(value)) and not is_of_package(type(value).__module__)
+
+
+def _inputs(part: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """The tensors of a module alone that a graph has as inputs."""
+    persistent = [part._buffers[name] for name in part._buffers if name not in part._non_persistent_buffers_set]
+    for tensor in (*part._parameters.values(), *persistent):
+        if tensor is not None:
+            yield tensor
 
 
 def _tables(module: torch.nn.Module, tables: Mapping[int, Any]) -> list[torch.Tensor]:

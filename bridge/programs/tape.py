@@ -50,7 +50,7 @@ from bridge.programs.guards import EQUAL, FOR_MESSAGES, Answer, Guards, checks, 
 from bridge.programs.held import TAKEN, Held
 from bridge.programs.kept_elsewhere import KeptElsewhere, is_own
 from bridge.programs.known_integers import known_answer, known_integer
-from bridge.programs.memory import layout, storage_of
+from bridge.programs.memory import Memory, layout, storage_of
 from bridge.programs.packed import Packed
 from bridge.programs.refusals import LEFT
 from bridge.programs.replaced import Replacement
@@ -119,6 +119,8 @@ class Tape(TorchDispatchMode):
         self._state: dict[Any, int] = {}
         self._aliases: list[torch.Tensor] = []
         self._whole_masks: dict[tuple[int, torch.Size], torch.Tensor] = {}  # by the masks' registers
+        self._memory = Memory()
+        self._inputs: list[int | None] = []  # the registers that have it; None for one that is copied
         self._values = Values(self.calls, self.tensors, self.constants)
         self.draws = Draws(self._like, self._generator_state, self.data_of, self.calls, self.tensors)
         self.momentum = RunTimeMomentum(self.register)
@@ -147,6 +149,8 @@ class Tape(TorchDispatchMode):
         """Take a tensor with data for an input, or for a copy of it."""
         self.assigned.add(tensor, register)
         self.held.add(tensor, register)
+        self._memory.add(tensor)
+        self._inputs.append(None if is_copied else register)
         if is_copied:
             copied = self._like(register)
             clone = torch.ops.aten.clone.default
@@ -161,18 +165,33 @@ class Tape(TorchDispatchMode):
 
     def constant(self, tensor: torch.Tensor) -> int:
         """The register of a tensor with data, which PyTorch made while nothing was recorded."""
-        if id(tensor) not in self._registers and storage_of(tensor) in (storage for storage, *_ in self._state):
+        if id(tensor) not in self._registers:
             register = self._state.get(layout(tensor))  # such a thing is `Tensor.data`
             if register is None:
-                raise Refusal("a graph does not know a view of a parameter or buffer that was made before it")
-            self._registers[id(tensor)] = register
-            self._aliases.append(tensor)
+                register = self._view_of_input(tensor)
+            if register is not None:
+                self._registers[id(tensor)] = register
+                self._aliases.append(tensor)
         if id(tensor) not in self._registers:
             fake = self.fake_mode.from_tensor(tensor.detach(), static_shapes=True)
             register = self.add(fake)
             self._registers[id(tensor)] = register
             self.constants[register] = tensor
         return self._registers[id(tensor)]
+
+    def _view_of_input(self, tensor: torch.Tensor) -> int | None:
+        """The register of a view of an input's memory that was made before the program; None of any other tensor."""
+        part = self._memory.part(tensor)
+        if part is None:
+            return None
+        source = self._inputs[part.position]
+        if source is None or part.offset is None:
+            raise Refusal("a graph does not know a view of a parameter or buffer that was made before it")
+        layout = [*tensor.shape], [*tensor.stride()], part.offset
+        with no_modes(), torch.no_grad(), self.fake_mode:
+            found = self.add(torch.as_strided(self.tensors[source], *layout))
+        self.calls.append(Call(torch.ops.aten.as_strided.default, [Register(source), *layout], [found]))
+        return found
 
     def register(self, tensor: torch.Tensor) -> int:
         """The register of a tensor."""

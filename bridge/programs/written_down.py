@@ -39,6 +39,8 @@ import mindspore as ms
 import numpy as np
 import torch
 
+from bridge.programs.memory import Memory
+
 _TORCH = f"{pathlib.Path(torch.__file__).parent}/"
 # Code of packages is told apart by their source files: what it sees in its modules is not written down.
 PACKAGES = (
@@ -104,7 +106,7 @@ def write_down(called: Any, state: Sequence[torch.Tensor]) -> Written | None:
         state: tensors whose data does not matter.
     """
     to = io.BytesIO()
-    pickler = _Pickler(to, {id(tensor): i for i, tensor in enumerate(state)})
+    pickler = _Pickler(to, state)
     try:
         pickler.dump(called)
     except Exception:  # whatever the attributes of somebody's objects raise: it is captured in each process
@@ -121,9 +123,10 @@ def digest_of(tensor: torch.Tensor) -> str:
 class _Pickler(pickle.Pickler):
     """Writes tensors as their shapes and digests, and functions as their code."""
 
-    def __init__(self, to: io.BytesIO, state: dict[int, int]) -> None:
+    def __init__(self, to: io.BytesIO, state: Sequence[torch.Tensor]) -> None:
         super().__init__(to, protocol=4)
-        self._state = state
+        self._state = {id(tensor): i for i, tensor in enumerate(state)}
+        self._memory = Memory(state)
         self.tensors: set[int] = set()
 
     def persistent_id(self, value: Any) -> Any:
@@ -142,6 +145,8 @@ class _Pickler(pickle.Pickler):
         if id(tensor) in self._state:
             return repr((spec, self._state[id(tensor)]))
         layout = tensor.stride(), tensor.is_conj(), tensor.is_neg()
+        if (part := self._memory.part(tensor)) is not None:
+            return repr((spec, layout, part))
         return repr((spec, layout, digest_of(tensor)))
 
     def reducer_override(self, value: Any) -> Any:
