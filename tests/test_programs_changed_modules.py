@@ -172,6 +172,43 @@ def test_a_buffer_that_is_none_for_a_time() -> None:
         assert torch.equal(torch.from_numpy(call(ms.Tensor(x), ms.Tensor(y)).asnumpy()), expected)
 
 
+class Registers(torch.nn.Module):
+    """Has a parameter and buffers that may be there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.full((4,), 2.0))
+        self.part = torch.nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x * self.scale if hasattr(self, "scale") else x
+        return self.part(x) + (self.shift if hasattr(self, "shift") else 1.0)
+
+
+REGISTERED: dict[str, Callable[[Any], Any]] = {
+    "a new buffer": lambda module: module.register_buffer("shift", torch.arange(4.0, device=torch_device())),
+    "what is in it": lambda module: module.shift.mul_(2),
+    "another in its place": lambda module: setattr(module, "shift", torch.ones(4, device=torch_device())),
+    "none any more": lambda module: delattr(module, "shift"),
+    "a part with buffers": lambda module: setattr(module, "part", torch.nn.BatchNorm1d(4, affine=False).eval()),
+    "what is in those": lambda module: module.part.to(torch_device()).running_mean.add_(1),
+    "no parameter": lambda module: delattr(module, "scale"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["jit", "Cell", "Cell in another", "fuse"])
+def test_a_graph_follows_what_is_registered_and_deleted(way: Callable[..., Any]) -> None:
+    module, x = Registers(), data(3, 4)
+    call = way(bridge.cell(module))
+    expected = copy.deepcopy(module).to(torch_device())
+    call(ms.Tensor(x))
+    for name, change in REGISTERED.items():
+        for both in (module, expected):
+            change(both)
+        found = call(ms.Tensor(x))
+        assert torch.equal(torch.from_numpy(found.asnumpy()), expected(on_device(x)).cpu()), name
+
+
 def test_a_graph_is_compiled_once_for_each_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     module = Branches()
     net = bridge.cell(module)

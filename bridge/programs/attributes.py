@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
+from torch.utils.weak import WeakIdKeyDictionary
 
 from bridge.programs.calls import no_modes
 from bridge.programs.kept_elsewhere import DEEP, LARGE, MOST, held_by, is_own
@@ -336,9 +337,7 @@ class Settings:
         ]
 
     def _add(self, where: str, part: torch.nn.Module, settings: Iterable[tuple[str, Any]], look: _Look) -> None:
-        self.containers += [vars(part), *_registers(part)]
-        if part._buffers:
-            self.containers.append(part._buffers)
+        self.containers += [vars(part), *_registers(part), part._buffers]
         for name, value in settings:
             self._note(where, name, value, look)
 
@@ -397,10 +396,19 @@ def _has_slots(value: Any) -> bool:
     return not isinstance(value, _WHOLE) and bool(slots_of(value)) and not is_of_package(type(value).__module__)
 
 
+# By parts, the names of buffers that are inputs of all programs that have the part.
+_input_buffers = WeakIdKeyDictionary()
+
+
+def note_inputs(part: torch.nn.Module, buffers: set[str]) -> None:
+    """Know these buffers of a module for inputs of a program. What a graph has of the others is a constant."""
+    _input_buffers[part] = buffers & _input_buffers.get(part, buffers)
+
+
 def _inputs(part: torch.nn.Module) -> Iterator[torch.Tensor]:
     """The tensors of a module alone that a graph has as inputs."""
-    persistent = [part._buffers[name] for name in part._buffers if name not in part._non_persistent_buffers_set]
-    for tensor in (*part._parameters.values(), *persistent):
+    known = _input_buffers.get(part, ())
+    for tensor in (*part._parameters.values(), *(part._buffers.get(name) for name in known)):
         if tensor is not None:
             yield tensor
 
@@ -418,8 +426,12 @@ def _settings(part: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     for name, value in vars(part).items():
         if name not in _KNOWN:
             yield name, value
-    for name in part._non_persistent_buffers_set:
-        yield name, part._buffers.get(name)
+    for name, place in (("_parameters", part._parameters), ("_buffers", part._buffers)):
+        yield name, tuple(place.keys())
+    known = _input_buffers.get(part, ())
+    for name, buffer in part._buffers.items():
+        if name not in known:
+            yield name, buffer
     for name, value in (*part._parameters.items(), *part._buffers.items()):
         if value is None:
             yield name, None

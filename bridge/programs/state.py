@@ -19,6 +19,7 @@ from bridge.primitive import direct
 from bridge.primitive.kernel import one_at_a_time
 from bridge.primitive.tensors import torch_view, wait_for_pytorch
 from bridge.programs import modes
+from bridge.programs.attributes import note_inputs
 from bridge.programs.calls import Refusal
 
 # A tensor that several programs have is one Parameter, and a Parameter that they have is one tensor, which it keeps.
@@ -97,6 +98,9 @@ class State:
             for name, parameter in part._parameters.items()
             if parameter is not None
         ]
+        for part in parts:
+            persistent = part._buffers.keys() - part._non_persistent_buffers_set
+            note_inputs(part, {name for name in persistent if id(part._buffers[name]) in positions})
         self.may_change = bool(self._buffers)
         self._look_at_parts()
         self._look_at_buffers()
