@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import copy
 import functools
 import warnings
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -207,6 +209,63 @@ def test_a_graph_follows_what_is_registered_and_deleted(way: Callable[..., Any])
             change(both)
         found = call(ms.Tensor(x))
         assert torch.equal(torch.from_numpy(found.asnumpy()), expected(on_device(x)).cpu()), name
+
+
+class Scale:
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+class Shift(Scale):
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 5
+
+
+class Containers(torch.nn.Module):
+    """Has numbers in all kinds of containers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = deque([1.0, 2.0])
+        self.table = {"first": 3.0, "second": 4.0}
+        self.ordered = OrderedDict(first=5.0, second=6.0)
+        self.array = array.array("d", [7.0, 8.0])
+        self.codes = bytearray(b"ab")
+        self.many = [float(i) for i in range(20_000)]
+        self.objects = [Scale()]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second = next(iter(self.table.values())), next(iter(self.ordered.values()))
+        y = x * self.queue[0] + self.queue[1] + first * 10 + second * 20
+        return self.objects[0](y + self.array[0] * 3 + self.codes[0] * 5 + self.many[12_345])
+
+
+class Doubled(Containers):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda module: module.queue.append(module.queue.popleft()),
+        lambda module: module.table.update(first=module.table.pop("first")),
+        lambda module: module.ordered.move_to_end("first"),
+        lambda module: module.array.reverse(),
+        lambda module: module.codes.reverse(),
+        lambda module: module.many.__setitem__(12_345, 1.0),
+        lambda module: setattr(module.objects[0], "__class__", Shift),
+        lambda module: setattr(module, "__class__", Doubled),
+    ],
+    ids=["deque", "dict", "OrderedDict", "array", "bytearray", "a long list", "a class", "the module's class"],
+)
+def test_a_graph_follows_containers_of_all_kinds_and_classes(change: Callable[[Any], Any]) -> None:
+    module, x = Containers(), data(3, 4)
+    call = jitted(bridge.cell(module))
+    for changes in (lambda _: None, change, lambda _: None):
+        changes(module)
+        found = call(ms.Tensor(x))
+        assert torch.equal(torch.from_numpy(found.asnumpy()), module(on_device(x)).cpu())
 
 
 def test_a_graph_is_compiled_once_for_each_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,10 @@ and would go on with what stood there at that time."""
 from __future__ import annotations
 
 import argparse
+import array
 import copy
 import functools
+import operator
 import random
 import sys
 from collections import OrderedDict, deque
@@ -27,9 +29,12 @@ from bridge.programs.named_values import places
 from bridge.programs.values import copied
 from bridge.programs.written_down import is_of_package, slots_of
 
+_MADE_BY_PYTHON = 1 << 9  # the flag of classes that a class statement makes
 _FAR = 1_000_003  # a prime, as every second or hundredth call may be another one
 _PLAIN = (bool, int, float, complex, str, bytes)
 _CONTAINERS = (dict, list, tuple, deque)
+_ARRAYS = (array.array, bytearray)  # Python's own
+_LARGEST = 100_000  # of a large container only which objects it holds is looked at, and of a larger one nothing
 # What is not looked into: bridge/programs/kept_elsewhere.py knows functions, classes and files.
 _WHOLE = (
     *_PLAIN, type(None), torch.Tensor, torch.nn.Module, ms.Tensor, ms.nn.Cell, type, FunctionType, MethodType,
@@ -53,12 +58,25 @@ class _Seen:
 
     Args:
         value: the value.
-        held: what it held, by position, key or attribute; of a set or an array a copy; of an iterator where it stood;
-            of a generator of random numbers its state; None if that is not known.
+        held: what it held, by position, key or attribute; of a set or an array a copy; of Python's own arrays the
+            bytes; of an iterator where it stood; of a generator of random numbers its state; of a large container the
+            objects; None if that is not known.
+        kind: its class, if it was looked into.
     """
 
     value: Any
     held: Any = None
+    kind: Any = None
+
+
+class _Objects(tuple[Any, ...]):
+    """What a large container holds."""
+
+    __slots__ = ()
+
+    def are(self, others: Any) -> bool:
+        """Whether others are the same objects."""
+        return type(others) is _Objects and len(self) == len(others) and all(map(operator.is_, self, others))
 
 
 class _Look:
@@ -93,9 +111,12 @@ class _Look:
             return seen
         if id(value) in self._found:
             return self._found[id(value)]
-        found = self._found[id(value)] = _Seen(value)
+        found = self._found[id(value)] = _Seen(value, None, type(value))
         if isinstance(value, (set, np.ndarray)):
             found.held = value.copy() if _size(value) <= LARGE else None
+            return found
+        if isinstance(value, _ARRAYS):
+            found.held = _Seen(_bytes(value)) if len(value) <= LARGE else None
             return found
         if isinstance(value, _GENERATORS):
             found.held = self.at(_state(value), depth + 1)
@@ -107,6 +128,8 @@ class _Look:
         if items is not None and depth < DEEP and len(items) <= min(LARGE, self._left):
             self._left -= len(items)
             found.held = {key: self.at(item, depth + 1) for key, item in items.items()}
+        elif items is not None and isinstance(value, (dict, list)) and LARGE < len(items) <= _LARGEST:
+            found.held = _Objects([*items, *items.values()] if isinstance(value, dict) else items.values())
         return found
 
 
@@ -328,13 +351,13 @@ class Settings:
         own = {id(tensor) for part in module.modules() for tensor in _inputs(part)}
         for seen in look.tensors:
             self._note_data(seen, own)
-        looked = [seen.value for seen in look.found() if isinstance(seen.held, dict)]
+        looked = [seen.value for seen in look.found() if isinstance(seen.held, (dict, _Objects))]
         self.containers += [
             value if isinstance(value, (dict, list)) else getattr(value, "__dict__", ()) for value in looked
         ]
-        self._copied = [
-            seen for seen in look.found() if isinstance(seen.held, (np.ndarray, set)) or _has_slots(seen.value)
-        ]
+        self._copied = [seen for seen in look.found() if _is_seen_by_copies(seen)]
+        changeable = [value for value in (*looked, *(part for _, part in parts.values())) if _may_change_class(value)]
+        self._changeable, self._classes = changeable, [*map(type, changeable)]
 
     def _add(self, where: str, part: torch.nn.Module, settings: Iterable[tuple[str, Any]], look: _Look) -> None:
         self.containers += [vars(part), *_registers(part), part._buffers]
@@ -359,8 +382,9 @@ class Settings:
         )
 
     def are_in_place(self) -> bool:
-        """Whether names find the same objects, and arrays and sets hold the same."""
-        return all(get(name) is value for get, name, value in self._names) and all(map(_is_as_it_was, self._copied))
+        """Whether names find the same objects, these are of the same classes, and arrays and sets hold the same."""
+        are_named = all(get(name) is value for get, name, value in self._names)
+        return are_named and [*map(type, self._changeable)] == self._classes and all(map(_is_as_it_was, self._copied))
 
     def others(self, before: Settings) -> set[tuple[str, str]]:
         """Those that are not as they were before, by the paths of the parts and the names there."""
@@ -373,6 +397,19 @@ class Settings:
             self._values.pop(name, None)
 
 
+def _is_seen_by_copies(seen: _Seen) -> bool:
+    """Whether somebody may change what a value holds where the containers of Settings do not show it."""
+    value = seen.value
+    is_ordered_elsewhere = isinstance(value, OrderedDict) and isinstance(seen.held, dict) and len(seen.held) > 1
+    is_copied = isinstance(seen.held, (np.ndarray, set)) or isinstance(value, (*_ARRAYS, deque))
+    return is_copied or is_ordered_elsewhere or _has_slots(value)
+
+
+def _may_change_class(value: Any) -> bool:
+    """Whether a value may become one of another class: Python's own cannot."""
+    return bool(type(value).__flags__ & _MADE_BY_PYTHON)
+
+
 def _is_as_it_was(seen: _Seen) -> bool:
     """Whether an array or set holds the same, or an object the same objects."""
     own = seen.value
@@ -381,7 +418,7 @@ def _is_as_it_was(seen: _Seen) -> bool:
     now = _items(own) if isinstance(own, _CONTAINERS) else {**slots_of(own), **getattr(own, "__dict__", {})}
     return (
         now is not None
-        and now.keys() == seen.held.keys()
+        and [*now] == [*seen.held]
         and all(held.value is now[key] or _is_same(held, _Seen(now[key]), set()) for key, held in seen.held.items())
     )
 
@@ -426,8 +463,8 @@ def _settings(part: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     for name, value in vars(part).items():
         if name not in _KNOWN:
             yield name, value
-    for name, place in (("_parameters", part._parameters), ("_buffers", part._buffers)):
-        yield name, tuple(place.keys())
+    for name in ("_parameters", "_buffers", "_modules"):
+        yield name, tuple(getattr(part, name).keys())
     known = _input_buffers.get(part, ())
     for name, buffer in part._buffers.items():
         if name not in known:
@@ -496,6 +533,11 @@ def _put_back(generator: Any, state: Any) -> None:
         generator.set_state(state)
     else:
         generator.bit_generator.state = state
+
+
+def _bytes(values: array.array[Any] | bytearray) -> bytes:
+    """What tells the values of one of Python's arrays from others."""
+    return values.typecode.encode() + values.tobytes() if isinstance(values, array.array) else bytes(values)
 
 
 def _size(value: Any) -> int:
@@ -645,7 +687,7 @@ def _is_same(before: _Seen | None, now: _Seen | None, compared: set[tuple[int, i
     if before.held is None or now.held is None:
         one, other = before.value, now.value
         return one is other or (type(one) is type(other) and isinstance(one, _PLAIN) and _are_equal(one, other))
-    if type(before.value) is not type(now.value):
+    if before.kind is not now.kind:
         return False
     if (id(before), id(now)) in compared:
         return True
@@ -656,6 +698,10 @@ def _is_same(before: _Seen | None, now: _Seen | None, compared: set[tuple[int, i
         return before.held.dtype == now.held.dtype and before.held.tobytes() == now.held.tobytes()
     if isinstance(before.held, set):
         return bool(before.held == now.held)
+    if isinstance(before.held, _Objects):
+        return before.held.are(now.held)
+    if isinstance(before.value, dict) and [*before.held] != [*now.held]:
+        return False
     return before.held.keys() == now.held.keys() and all(
         _is_same(item, now.held[key], compared) for key, item in before.held.items()
     )
@@ -672,6 +718,11 @@ def _refilled(seen: _Seen, done: set[int]) -> Any:
     if isinstance(value, _GENERATORS) and held is not None:
         _put_back(value, held.value)
         return value
+    if isinstance(value, _ARRAYS) and held is not None:
+        value[:] = array.array(value.typecode, held.value[1:]) if isinstance(value, array.array) else held.value
+        return value
+    if seen.kind is not None and type(value) is not seen.kind:
+        value.__class__ = seen.kind
     if held is None or isinstance(held, _Seen) or id(seen) in done:  # an iterator does not go back
         return value
     done.add(id(seen))
@@ -681,10 +732,10 @@ def _refilled(seen: _Seen, done: set[int]) -> Any:
     elif isinstance(held, set):
         value.clear()
         value.update(held)
-    else:
+    elif not isinstance(held, _Objects):
         items = {key: _refilled(item, done) for key, item in held.items()}
         now = _items(value) or {}
-        if now.keys() != items.keys() or any(now[key] is not item for key, item in items.items()):
+        if [*now] != [*items] or any(now[key] is not item for key, item in items.items()):
             _refill(value, items)
     return value
 
