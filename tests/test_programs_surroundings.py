@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mindspore as ms
 import pytest
 import torch
+from torch.nn.modules.module import register_module_forward_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import bridge
 from bridge import _mindspore, aten, optim
@@ -155,6 +158,64 @@ def test_a_model_is_evaluated_and_trained_in_inference_mode(value_and_grad: Call
     ms.runtime.synchronize()
     for name, value in expected.state_dict().items():
         assert torch.equal(net.module.state_dict()[name], value), name
+
+
+class Doubling(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {})) * 2
+
+
+class DoublingBelow(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {})) * 2
+
+
+@contextlib.contextmanager
+def hook_of_all() -> Iterator[None]:
+    handle = register_module_forward_hook(lambda *_: None)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize(
+    "around, words",
+    [
+        (hook_of_all, "hooks of all modules, which run in PyNative mode only"),
+        (Doubling, "Doubling is a mode of PyTorch's"),
+        (DoublingBelow, "DoublingBelow is a mode of PyTorch's"),
+    ],
+)
+def test_what_is_around_all_calls_is_refused_while_it_is_there(around: Callable[[], Any], words: str) -> None:
+    net, x = bridge.cell(make()), ms.Tensor(data(3, 4))
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    expected = net(x).asnumpy()
+    for _ in range(2):
+        with around(), pytest.raises(RuntimeError, match=words):
+            call(x)
+        assert (call(x).asnumpy() == expected).all()
+
+
+def test_a_graph_follows_the_device_that_tensors_are_made_on() -> None:
+    class Makes(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + (1 if torch.empty(0).device.type == "meta" else 2)
+
+    net, x = bridge.cell(Makes()), ms.Tensor(data(3, 4))
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    for device, added in (("cpu", 2), ("meta", 1), ("cpu", 2)):
+        with torch.device(device):
+            found = call(x)
+        assert (found.asnumpy() == x.asnumpy() + added).all()
 
 
 class Factors(torch.nn.Module):

@@ -29,6 +29,7 @@ from bridge.programs.alike import named_integers
 from bridge.programs.attributes import Attributes
 from bridge.programs.calls import AsksForData, Refusal
 from bridge.programs.capture import Spec
+from bridge.programs.choices import choices
 from bridge.programs.counts import CARRIER, NoSize, Uneven
 from bridge.programs.data_sizes import Line, Sizes, UnknownSize
 from bridge.programs.drawn_arrays import capture_again
@@ -43,9 +44,9 @@ from bridge.programs.refusals import (
     changed_elsewhere,
     keeps_between_calls,
     no_python_draws,
-    refuse_anomaly_mode,
     refuse_hooks,
     refuse_racing_gradients,
+    refuse_surroundings,
     replaces_registered,
 )
 from bridge.programs.replaced import Replacement, replaced
@@ -235,7 +236,7 @@ class GraphProgram:
 
     def _planned(self, weights: list[GraphTensor], args: list[Any], kwargs: dict[str, Any]) -> Any:
         self.state.follow_between_calls()
-        refuse_anomaly_mode()
+        refuse_surroundings(choices(devices.target() == "GPU"), bool(self.state.modules))
         for module in self.state.modules:
             refuse_hooks(module)
         for parameter, tensor in zip(self.state.parameters.values(), self.state.tensors, strict=True):

@@ -18,7 +18,7 @@ import torch
 
 from bridge import _mindspore
 from bridge.op import devices
-from bridge.programs.choices import choices
+from bridge.programs.choices import Choices, choices
 from bridge.programs.configurations import Configuration, configuration_of
 
 
@@ -59,7 +59,7 @@ class _Graphs:
         self._cells: list[weakref.ref[ms.nn.Cell]] = []  # MindSpore's, whose code it compiles or a program runs
         self._first_modes_of_cells: list[bool | None] = []
         self._configurations: dict[Configuration, int] = {}  # and the number of the settings
-        self._choices: list[int] = []  # those that it was compiled for
+        self._choices: list[Choices] = []  # those that it was compiled for
         self._on_gpu = devices.target() == "GPU"
         self._first_dtypes = _other_dtypes
 

@@ -19,6 +19,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from bridge.programs.calls import Refusal
+from bridge.programs.choices import Choices
 from bridge.programs.replaced import Replacement
 
 _HOOKS = "_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks"
@@ -47,11 +48,16 @@ def refuse_hooks_of_sums(parameters: Iterable[tuple[str, torch.Tensor]]) -> None
             )
 
 
-def refuse_anomaly_mode() -> None:
+def refuse_surroundings(now: Choices, has_modules: bool) -> None:
+    """Refuses what PyTorch does around all of its calls, or all modules."""
     if torch.is_anomaly_enabled():
         raise Refusal(
             "torch.autograd.detect_anomaly looks for the cause of nan in PyNative mode only: a graph runs without it"
         )
+    if now.modes:
+        raise Refusal(f"{now.modes[-1]} is a mode of PyTorch's, which sees its calls in PyNative mode only")
+    if has_modules and now.has_hooks:
+        raise Refusal("torch.nn.modules.module has hooks of all modules, which run in PyNative mode only")
 
 
 def refuse_foreign_results(results: Iterable[torch.Tensor], device: str) -> None:
