@@ -160,6 +160,41 @@ def test_a_model_is_evaluated_and_trained_in_inference_mode(value_and_grad: Call
         assert torch.equal(net.module.state_dict()[name], value), name
 
 
+class Outer(ms.nn.Cell):
+    def __init__(self, inner: ms.nn.Cell) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("wrap", [lambda cell: cell, Outer], ids=["its own", "of a Cell around it"])
+def test_a_graph_follows_to_float(wrap: Callable[[Any], Any]) -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh())
+    expected, x = copy.deepcopy(module).to(torch_device()), data(3, 4)
+    cell = wrap(bridge.cell(module))
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return cell(x)
+
+    for dtype, torch_dtype in (
+        (None, torch.float32),
+        (ms.float16, torch.float16),
+        (ms.bfloat16, torch.bfloat16),
+        (ms.float32, torch.float32),
+        (ms.float16, torch.float16),
+    ):
+        if dtype is not None:
+            cell.to_float(dtype)
+        with torch.autocast(KIND, torch_dtype, enabled=torch_dtype != torch.float32):
+            wanted = expected(on_device(x)).float().cpu()
+        found = call(ms.Tensor(x)).astype(ms.float32)
+        assert torch.equal(torch.from_numpy(found.asnumpy()), wanted), dtype
+
+
 class Doubling(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {})) * 2

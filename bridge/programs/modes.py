@@ -49,6 +49,13 @@ class _First(NamedTuple):
     trained: list[bool]
 
 
+class _CellMode(NamedTuple):
+    """What a Cell is in, and to what `to_float` has MindSpore cast there; None and None for one that is gone."""
+
+    training: bool | None
+    cast_to: Any
+
+
 class _Graphs:
     """What the graphs have that MindSpore compiles of a function or Cell."""
 
@@ -57,7 +64,7 @@ class _Graphs:
         self._parts: dict[int, torch.nn.Module] = {}  # by ids
         self._first_modes: list[bool] = []  # of the parts
         self._cells: list[weakref.ref[ms.nn.Cell]] = []  # MindSpore's, whose code it compiles or a program runs
-        self._first_modes_of_cells: list[bool | None] = []
+        self._first_modes_of_cells: list[_CellMode] = []
         self._configurations: dict[Configuration, int] = {}  # and the number of the settings
         self._choices: list[Choices] = []  # those that it was compiled for
         self._on_gpu = devices.target() == "GPU"
@@ -90,8 +97,8 @@ class _Graphs:
         """What tells the modes and settings at hand apart; empty for the first ones. What comes later does not change
         it."""
         name = _others([part.training for part in self._parts.values()], self._first_modes)
-        if others := _others([*map(_mode, self._cells)], self._first_modes_of_cells):
-            name += f"cells{others}"
+        if (of_cells := [*map(_mode, self._cells)]) != self._first_modes_of_cells:
+            name += self._name_of_cells(of_cells)
         for position, (configuration, first_number) in enumerate(self._configurations.items()):
             if (number := configuration.number()) != first_number:
                 name += f"{position}-{number}."
@@ -106,6 +113,14 @@ class _Graphs:
         if number := self._choices.index(now):
             name += f"{number}~"
         return name
+
+    def _name_of_cells(self, now: Sequence[_CellMode]) -> str:
+        others = [
+            f"{position}{of_cell.training}{of_cell.cast_to}"
+            for position, (of_cell, first) in enumerate(zip(now, self._first_modes_of_cells, strict=True))
+            if of_cell != first
+        ]
+        return f"cells{'-'.join(others)}."
 
     def _name_of(self, position: int, state: InGraph, first: _First) -> str:
         state.follow_in_graph()
@@ -122,8 +137,9 @@ def note_other_dtype() -> None:
     _other_dtypes += 1
 
 
-def _mode(cell: weakref.ref[ms.nn.Cell]) -> bool | None:
-    return getattr(cell(), "training", None)
+def _mode(cell: weakref.ref[ms.nn.Cell]) -> _CellMode:
+    found = cell()
+    return _CellMode(getattr(found, "training", None), getattr(found, "mixed_precision_type", None))
 
 
 def _others(now: Sequence[Any], first: Sequence[Any]) -> str:
