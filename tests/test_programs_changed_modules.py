@@ -19,6 +19,7 @@ from mindspore import nn
 
 import bridge
 from bridge.programs import attributes
+from of_users import networks, settings
 from shared import data, modes, on_device, torch_device
 
 
@@ -209,6 +210,20 @@ def test_a_graph_follows_what_is_registered_and_deleted(way: Callable[..., Any])
             change(both)
         found = call(ms.Tensor(x))
         assert torch.equal(torch.from_numpy(found.asnumpy()), expected(on_device(x)).cpu()), name
+
+
+class ByName(torch.nn.Module):
+    name = "scaled"
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return getattr(networks, self.name)(x)
+
+
+def test_a_graph_follows_what_a_function_finds_that_is_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    call, x = jitted(bridge.cell(ByName())), data(3, 4)
+    for k in (2.0, 3.0, 2.0):
+        monkeypatch.setattr(settings, "K", k)
+        assert (call(ms.Tensor(x)).asnumpy() == x * np.float32(k)).all()
 
 
 class Scale:

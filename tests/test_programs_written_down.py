@@ -15,6 +15,8 @@ import mindspore as ms
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import bridge
 from bridge.programs.written_down import write_down
@@ -67,6 +69,34 @@ def test_what_code_finds_is_written_down(patch: pytest.MonkeyPatch, forward: Any
     assert digest(networks.Network(forward)) != first
 
 
+def in_group(patch: pytest.MonkeyPatch) -> None:
+    dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
+
+
+@pytest.mark.parametrize(
+    "function, other",
+    [
+        (lambda x: x * len(sys.argv), lambda patch: patch.setattr(sys, "argv", [*sys.argv, "more"])),
+        (lambda x: x * len(os.getcwd()), lambda patch: patch.chdir(pathlib.Path(__file__).parents[2])),
+        (lambda x: x * (dist.get_rank() if dist.is_initialized() else 7), in_group),
+        (lambda x: x * float(os.environ.get(ENVIRONMENT, "7")), lambda patch: patch.setenv(ENVIRONMENT, "3")),
+        (lambda x: x * networks.get_scale(settings), lambda patch: patch.setattr(settings, "K", 3.0)),
+    ],
+    ids=["arguments", "folder", "rank", "a variable of the environment", "what a getter finds"],
+)
+def test_what_another_process_has_otherwise_is_written_down(
+    patch: pytest.MonkeyPatch, function: Any, other: Any
+) -> None:
+    first = digest(function)
+    assert digest(function) == first
+    try:
+        other(patch)
+        assert digest(function) != first
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
 def patched(k: float) -> networks.Network:
     """A network whose forward is another function, as programs do that change others' networks."""
     network = networks.Network(lambda module, x: x)
@@ -105,8 +135,37 @@ def test_what_cannot_be_followed_is_not_kept() -> None:
     assert write_down(networks.Network(lambda module, x: x * globals()["np"].pi), []) is None
 
 
-def test_what_is_read_from_files_is_not() -> None:
-    assert write_down(networks.Network(networks.of_a_file), []) is None
+@pytest.mark.parametrize(
+    "forward",
+    [
+        networks.of_a_file,
+        lambda module, x: x * float(np.load("scale.npy")),
+        lambda module, x: x * len(os.listdir()),
+        lambda module, x: x * os.path.exists("scale.txt"),
+        lambda module, x: x * float(os.environ["_".join(["SCALE", "OF"])]),
+        lambda module, x: x * float(os.environ.get(ENVIRONMENT + "OF", "2")),
+        lambda module, x: x * float({**os.environ}["SCALE_OF"]),
+        lambda module, x: x * eval("settings.K"),
+        lambda module, x: getattr(networks, "".join(["of_a_", "file"]))(module, x),
+        lambda module, x: vars(networks)["of_a_file"](module, x),
+    ],
+)
+def test_what_is_read_from_files_or_computed_is_not(forward: Any) -> None:
+    assert write_down(networks.Network(forward), []) is None
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda module, x: module.eval(),
+        lambda module, x: x * float(os.environ.get("SCALE", "2")),
+        lambda module, x: x * float(os.getenv("SCALE", default="2")),
+        lambda module, x: x * ("SCALE" in os.environ),
+        lambda module, x: x * float(os.path.join("2")),
+    ],
+)
+def test_what_code_names_is(forward: Any) -> None:
+    assert write_down(networks.Network(forward), []) is not None
 
 
 def in_graph(function: Any) -> float:

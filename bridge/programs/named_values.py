@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
-from bridge.programs.written_down import function_of, is_of_package, is_users_function
+from bridge.programs.written_down import all_in, function_of, is_of_package, is_users_function, passed_on
 
 
 class Place(NamedTuple):
@@ -46,7 +46,9 @@ def places(sources: Iterable[Any]) -> Iterator[Place]:
                 value = function_of(values[name])
                 if isinstance(value, ModuleType):
                     if not is_of_package(value.__name__):
-                        found = {key: function_of(vars(value)[key]) for key in inside & vars(value).keys()}
+                        is_passed = isinstance(source, FunctionType) and name in passed_on(source.__code__)
+                        keys = all_in(value) if is_passed else inside & vars(value).keys()
+                        found = {key: function_of(vars(value)[key]) for key in keys}
                         left += found.values()
                         for key, item in found.items():
                             if not isinstance(item, (FunctionType, type, ModuleType)):

@@ -10,15 +10,24 @@ from __future__ import annotations
 import argparse
 import builtins
 import copyreg
+import dis
 import enum
 import functools
+import glob
 import hashlib
+import importlib
+import inspect
 import io
+import itertools
+import operator
 import os
 import pathlib
 import pickle
+import platform
+import socket
 import sys
 import sysconfig
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import (
@@ -38,6 +47,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from bridge.programs.memory import Memory
 
@@ -48,6 +58,7 @@ PACKAGES = (
     f"{pathlib.Path(ms.__file__).parents[1]}/",
     f"{pathlib.Path(__file__).parents[1]}/",
     *(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib")),
+    "<frozen ",  # Python's own, as os
 )
 # What every Cell has; what is its own among that is written down by name.
 _OF_ALL_CELLS = frozenset(vars(ms.nn.Cell()))
@@ -75,13 +86,29 @@ _PLAIN = (type(None), bool, int, float, str)
 # What transformers' generation config had as its hash: another number in each process.
 _HASH = "_original_object_hash"
 _READS_FILES = {
-    "open", "read_text", "read_bytes", "load", "load_file", "loadtxt", "loadmat", "fromfile", "from_file", "genfromtxt",
-    "memmap", "imread", "read_image", "read_file", "read_csv",
+    "open", "read_text", "read_bytes", "iterdir", "rglob", "is_file", "is_dir", "cwd", "load", "load_file", "loadtxt",
+    "loadmat", "fromfile", "from_file", "genfromtxt", "memmap", "imread", "read_image", "read_file", "read_csv",
 }  # fmt: skip
 _READS_ENVIRONMENT = {"environ", "getenv"}
 # Code with these names may find any attribute of an object.
 _FINDS_ANY = {"getattr", "vars", "__dict__", "__getattribute__", "attrgetter", "dir"}
-_FINDS_ANYTHING = "globals"
+# Python's own functions with which code may find anything.
+_FINDS_ANYTHING = {"globals", "eval", "exec", "__import__"}
+# What these functions give in a process is written down.
+_TELL = (
+    dist.get_rank, dist.get_world_size, dist.is_initialized, dist.is_available, dist.is_torchelastic_launched,
+    os.getcwd, os.cpu_count, socket.gethostname, platform.node, platform.system, platform.machine,
+    torch.get_num_threads, torch.cuda.is_available, torch.cuda.device_count,
+)  # fmt: skip
+# What these find, nothing tells.
+_DO_NOT_TELL = (
+    os.listdir, os.scandir, os.walk, os.stat, os.getpid, os.getppid, os.urandom, os.path.exists, os.path.isfile,
+    os.path.isdir, os.path.getsize, os.path.getmtime, glob.glob, glob.iglob, time.time, time.time_ns, time.monotonic,
+    time.perf_counter, np.load, np.loadtxt, np.genfromtxt, np.fromfile, np.memmap, torch.load, torch.from_file,
+    importlib.import_module, inspect.currentframe, inspect.stack, sys._getframe,
+)  # fmt: skip
+_READING = frozenset(map(id, (*_TELL, *_DO_NOT_TELL, sys.modules)))
+_GETTERS = (operator.attrgetter, operator.methodcaller)
 _TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
@@ -150,6 +177,8 @@ class _Pickler(pickle.Pickler):
         return repr((spec, layout, digest_of(tensor)))
 
     def reducer_override(self, value: Any) -> Any:
+        if id(value) in _READING:
+            return _Stand, (_name_of(value), _told(value))
         if isinstance(value, torch.Tensor):
             return _Stand, (self._described(value),), (type(value), vars(value))
         if isinstance(value, FunctionType) and not _is_importable(value):
@@ -187,6 +216,20 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
+def _told(function: Any) -> str:
+    """What a function gives in this process, as text.
+
+    Raises:
+        PicklingError: nothing tells what it will give.
+    """
+    if function not in _TELL:
+        raise pickle.PicklingError(f"{function} gives what nothing tells")
+    try:
+        return repr(function())
+    except Exception as error:  # there is no process group, say
+        return repr(error)
+
+
 class _Stand:
     """Stands for a function, class, Cell or tensor in what is written down."""
 
@@ -203,25 +246,45 @@ def _parts(function: FunctionType) -> dict[str, Any]:
     code, own = function.__code__, function.__globals__
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     names = set(_names(code))
-    if not names.isdisjoint(_READS_FILES - own.keys()) or _FINDS_ANYTHING in names:
+    names |= _names_that_getters_have(own, names)
+    finds_anything = names & (_FINDS_ANYTHING - own.keys()) and any(
+        one.opname in LOADS_GLOBAL and one.argval in _FINDS_ANYTHING for one in instructions(code)
+    )
+    if finds_anything or not names.isdisjoint(_READS_FILES - own.keys()):
         raise pickle.PicklingError(f"{function.__qualname__} reads what its names do not tell")
     environment = []
     if not names.isdisjoint(_READS_ENVIRONMENT):
-        environment = [os.environ.get(text) for text in _texts(code)]
+        texts = [*_texts(code), *(own[name] for name in sorted(names & own.keys()) if type(own[name]) is str)]
+        if not _reads_named_variables(code, own):
+            raise pickle.PicklingError(f"{function.__qualname__} computes the names of variables of the environment")
+        environment = [os.environ.get(text) for text in texts]
     imported = {name: sys.modules[name] for name in names - own.keys() if name in sys.modules}
     put = {name: value for name, value in vars(builtins).items() if isinstance(value, _PLAIN) and not _is_special(name)}
     methods = {name: value for name, value in vars(torch.Tensor).items() if is_users_function(value)}
-    seen = _seen({**put, **methods, **imported, **own}, names, set())
+    seen = _seen({**put, **methods, **imported, **own}, names, set(), passed_on(code))
     attributes = {name: value for name, value in vars(function).items() if not _is_special(name)}
     parts = (function.__defaults__, function.__kwdefaults__, cells, seen, attributes, environment)
     return {"code": _described(code), "parts": parts}
 
 
-def _seen(values: Mapping[str, Any], names: set[str], inside: set[int]) -> list[tuple[str, Any]]:
+def _names_that_getters_have(values: Mapping[str, Any], names: set[str]) -> set[str]:
+    """The names that `operator.attrgetter` and `methodcaller` ask for, of those that names find in a file and in the
+    user's modules that it has."""
+    found = [values[name] for name in names & values.keys()]
+    for module in [one for one in found if isinstance(one, ModuleType) and not is_of_package(one.__name__)]:
+        found += [vars(module)[name] for name in names & vars(module).keys()]
+    asked = [str(text) for one in found if isinstance(one, _GETTERS) for text in one.__reduce__()[1]]
+    return {name for text in asked for name in text.split(".")}
+
+
+def _seen(
+    values: Mapping[str, Any], names: set[str], inside: set[int], passed: frozenset[str] = frozenset()
+) -> list[tuple[str, Any]]:
     """What these names find among values, and, where that is a module or an object of the user's, in it.
 
     Args:
         inside: the ids of the modules and objects around.
+        passed: see passed_on.
     """
     found: list[tuple[str, Any]] = []
     for name in sorted(names & values.keys()):
@@ -229,23 +292,45 @@ def _seen(values: Mapping[str, Any], names: set[str], inside: set[int]) -> list[
         around = {*inside, id(value)}
         if isinstance(value, ModuleType):
             if id(value) not in inside:
-                found.append((name, _of_module(value, names, around)))
+                found.append((name, _of_module(value, names, around, passed, name in passed)))
         elif _is_object(value):
             if id(value) not in inside:
                 found.append((name, _of_object(value, names, around)))
         else:
-            found.append((name, _name_of(value) if _is_of_packages_code(value) else value))
+            is_name_enough = _is_of_packages_code(value) and id(value) not in _READING
+            found.append((name, _name_of(value) if is_name_enough else value))
     return found
 
 
-def _of_module(module: ModuleType, names: set[str], inside: set[int]) -> Any:
-    """What names find in a module. In a package's they find functions that the user has put there."""
+def _of_module(module: ModuleType, names: set[str], inside: set[int], passed: frozenset[str], is_passed: bool) -> Any:
+    """What names find in a module; in one of the user's that is passed on, all. In a package's they find plain values,
+    functions that the user has put there, and those that read."""
     if not is_of_package(module.__name__):
-        data = {name for name, value in vars(module).items() if not isinstance(value, (FunctionType, type, ModuleType))}
-        found = names if names.isdisjoint(_FINDS_ANY) else names | {name for name in data if not _is_special(name)}
-        return _seen(vars(module), found, inside)
-    values = {name: vars(module)[name] for name in names & vars(module).keys()}
-    return _seen({n: v for n, v in values.items() if isinstance(v, ModuleType) or is_users_function(v)}, names, inside)
+        found = names if names.isdisjoint(_FINDS_ANY) else names | data_in(module)
+        return _seen(vars(module), found | all_in(module) if is_passed else found, inside, passed)
+    values = {name: vars(module)[name] for name in names & vars(module).keys() if not _is_special(name)}
+    return _seen({name: value for name, value in values.items() if _is_followed_in_package(value)}, names, inside)
+
+
+def data_in(module: ModuleType) -> set[str]:
+    """The names of values in a module that are no functions, classes or modules."""
+    found = vars(module).items()
+    return {n for n, value in found if not isinstance(value, (FunctionType, type, ModuleType)) and not _is_special(n)}
+
+
+def all_in(module: ModuleType) -> set[str]:
+    """The names in a module of the user's, but for those of packages."""
+    found = vars(module).items()
+    return {
+        name
+        for name, value in found
+        if not _is_special(name) and not (isinstance(value, ModuleType) and is_of_package(value.__name__))
+    }
+
+
+def _is_followed_in_package(value: Any) -> bool:
+    is_plain = isinstance(value, _PLAIN) or (type(value) is list and all(isinstance(item, _PLAIN) for item in value))
+    return is_plain or isinstance(value, ModuleType) or is_users_function(value) or id(value) in _READING
 
 
 def _of_object(value: Any, names: set[str], inside: set[int]) -> Any:
@@ -356,6 +441,61 @@ def _parts_of_cell(cell: ms.nn.Cell) -> dict[str, Any]:
 def _described(code: CodeType) -> Any:
     constants = [_described(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
+
+
+LOADS_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME"}
+
+
+def instructions(code: CodeType) -> Iterator[dis.Instruction]:
+    """Those of code, and of the functions in it."""
+    yield from dis.get_instructions(code)
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            yield from instructions(value)
+
+
+@functools.cache
+def passed_on(code: CodeType) -> frozenset[str]:
+    """The names of what code takes whole, as `getattr(helpers, name)` does, and not only for an attribute that it
+    names."""
+    found = [one for one in instructions(code) if one.opname not in _BETWEEN]
+    return frozenset(
+        one.argval
+        for one, following in itertools.pairwise(found)
+        if one.opname.startswith("LOAD_")
+        and isinstance(one.argval, str)
+        and (following.opname not in ("LOAD_ATTR", "LOAD_METHOD") or following.argval == "__dict__")
+    )
+
+
+_BETWEEN = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG", "KW_NAMES"}
+
+
+def _reads_named_variables(code: CodeType, own: Mapping[str, Any]) -> bool:
+    """Whether a text of code, or a global one, names each variable of the environment that it reads."""
+    found = [one for one in instructions(code) if one.opname not in _BETWEEN]
+    for i, one in enumerate(found):
+        if one.argval in _READS_ENVIRONMENT and not one.opname.startswith(("IMPORT", "STORE")):
+            after = [other for other in found[i + 1 : i + 5] if other.argval != "get"]
+            if after and after[0].opname == "CONTAINS_OP":
+                is_named = any(_is_text(other, own) for other in found[max(i - 2, 0) : i])
+            else:
+                is_named = bool(after) and _is_text(after[0], own) and _is_whole_name(after[1:])
+            if not is_named:
+                return False
+    return True
+
+
+def _is_whole_name(after: Sequence[dis.Instruction]) -> bool:
+    """Whether these follow on a whole name of a variable: nothing is added to it."""
+    rest = after[1:] if after and after[0].opname == "LOAD_CONST" else after  # what is taken where there is none
+    return bool(rest) and rest[0].opname.startswith(("CALL", "BINARY_SUBSCR", "STORE_SUBSCR"))
+
+
+def _is_text(one: dis.Instruction, own: Mapping[str, Any]) -> bool:
+    return isinstance(own.get(one.argval) if one.opname in LOADS_GLOBAL else one.argval, str) and (
+        one.opname in LOADS_GLOBAL or one.opname == "LOAD_CONST"
+    )
 
 
 def _names(code: CodeType) -> Iterator[str]:

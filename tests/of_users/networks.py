@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import pathlib
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from of_users.settings import Options, setting
 
 ARRAY = np.array([2.0], np.float32)
 FILE = "scale.txt"
+VARIABLE = "SCALE_OF_THIS_TEST"
+get_scale = operator.attrgetter("K")
 
 
 def scaled(x: Any) -> Any:
@@ -102,6 +105,8 @@ FORWARDS: dict[str, Callable[[Any, Any], Any]] = {
     "an enumeration": lambda module, x: x * (2 if settings.mode is settings.Mode.ONE else 3),
     "an array": lambda module, x: x * torch.from_numpy(ARRAY),
     "the environment": lambda module, x: x * float(os.environ["SCALE_OF_THIS_TEST"]),
+    "a variable of the environment by a name": lambda module, x: x * float(os.environ.get(VARIABLE, "7")),
+    "a name that an object has": lambda module, x: x * get_scale(settings),
 }
 
 
