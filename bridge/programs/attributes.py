@@ -445,9 +445,8 @@ def note_inputs(part: torch.nn.Module, buffers: set[str]) -> None:
 def _inputs(part: torch.nn.Module) -> Iterator[torch.Tensor]:
     """The tensors of a module alone that a graph has as inputs."""
     known = _input_buffers.get(part, ())
-    for tensor in (*part._parameters.values(), *(part._buffers.get(name) for name in known)):
-        if tensor is not None:
-            yield tensor
+    buffers = [buffer for name, buffer in part._buffers.items() if name in known]
+    yield from (tensor for tensor in (*part._parameters.values(), *buffers) if tensor is not None)
 
 
 def _tables(module: torch.nn.Module, tables: Mapping[int, Any]) -> list[torch.Tensor]:

@@ -99,8 +99,10 @@ class State:
             if parameter is not None
         ]
         for part in parts:
-            persistent = part._buffers.keys() - part._non_persistent_buffers_set
-            note_inputs(part, {name for name in persistent if id(part._buffers[name]) in positions})
+            persistent = {*part._buffers.keys()} - part._non_persistent_buffers_set
+            if isinstance(part._buffers, dict):
+                persistent = {name for name in persistent if id(part._buffers[name]) in positions}
+            note_inputs(part, persistent)
         self.may_change = bool(self._buffers)
         self._look_at_parts()
         self._look_at_buffers()
@@ -202,18 +204,19 @@ class State:
         """Raise an error unless these are the tensors for MindSpore's Parameters, and all that the modules have."""
         again = "since bridge.cell was called: call it again after such a change, and make the optimizer after that"
         names: dict[int, list[str]] = {}
+        for name, tensor in zip(self.parameters, tensors, strict=True):
+            names.setdefault(id(tensor), []).append(name)
+        for one in names.values():
+            if len(one) > 1:
+                raise ValueError(f"{' and '.join(one)}: PyTorch's module has one parameter in these places {again}")
         known = {id(parameter): name for name, parameter in self.parameters.items()}
         for (name, own), tensor in zip(self.parameters.items(), tensors, strict=True):
-            names.setdefault(id(tensor), []).append(name)
             parameter = parameter_of(tensor)
             if isinstance(tensor, torch.nn.Parameter) and parameter is not own and id(parameter) in known:
                 raise ValueError(
                     f"{name}: PyTorch's module has {known[id(parameter)]} in this place {again}. An optimizer would go "
                     "on with what it keeps for the other one"
                 )
-        for one in names.values():
-            if len(one) > 1:
-                raise ValueError(f"{' and '.join(one)}: PyTorch's module has one parameter in these places {again}")
         for module in self.modules:
             for name, parameter in module.named_parameters():
                 if id(parameter) not in names:
