@@ -188,13 +188,17 @@ class Registers(torch.nn.Module):
         return self.part(x) + (self.shift if hasattr(self, "shift") else 1.0)
 
 
+def normalizing() -> torch.nn.Module:
+    return torch.nn.BatchNorm1d(4, affine=False).eval().to(torch_device())
+
+
 REGISTERED: dict[str, Callable[[Any], Any]] = {
     "a new buffer": lambda module: module.register_buffer("shift", torch.arange(4.0, device=torch_device())),
     "what is in it": lambda module: module.shift.mul_(2),
     "another in its place": lambda module: setattr(module, "shift", torch.ones(4, device=torch_device())),
     "none any more": lambda module: delattr(module, "shift"),
-    "a part with buffers": lambda module: setattr(module, "part", torch.nn.BatchNorm1d(4, affine=False).eval()),
-    "what is in those": lambda module: module.part.to(torch_device()).running_mean.add_(1),
+    "a part with buffers": lambda module: setattr(module, "part", normalizing()),
+    "what is in those": lambda module: module.part.running_mean.add_(1),
     "no parameter": lambda module: delattr(module, "scale"),
 }
 
@@ -537,6 +541,12 @@ def change_data(module: Any) -> None:
     module.hidden[0][0].weight.data = module.hidden[0][0].weight.data * 0.5
 
 
+def change_data_twice(module: Any) -> None:
+    """The second time PyTorch may give it the memory that it had before."""
+    change_data(module)
+    change_data(module)
+
+
 def change_array(module: Any) -> None:
     module.array[1] += 1
 
@@ -550,7 +560,7 @@ def replace_partial(module: Any) -> None:
 
 
 HIDDEN: list[Callable[[Any], Any]] = [
-    change_teacher, change_data, change_array, change_around, replace_partial,
+    change_teacher, change_data, change_data_twice, change_array, change_around, replace_partial,
     lambda module: setattr(module.slotted, "value", module.slotted.value + 1),
     lambda module: module.chosen.add(len(module.chosen) + 1),
     lambda module: setattr(type(module), "kind_factor", type(module).kind_factor + 1),

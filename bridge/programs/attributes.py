@@ -20,6 +20,7 @@ import mindspore as ms
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -327,6 +328,7 @@ class Settings:
         look = _Look()
         self.containers: list[Any] = []
         self.tensors: list[torch.Tensor] = []
+        self._storages: list[StorageWeakRef] = []
         self._values: dict[tuple[str, str], _Seen] = {}
         self._names: list[tuple[Callable[[str], Any], str, Any]] = []
         root = type(module).__name__
@@ -371,8 +373,12 @@ class Settings:
         tensor = seen.value
         if id(tensor) in own or is_lazy(tensor) or isinstance(tensor, FakeTensor) or tensor.is_inference():
             return
-        version, address = data_of(tensor)
-        seen.held = {"tensor": _Seen(tensor), "version": _Seen(version), "address": _Seen(address)}
+        version, storage, address = data_of(tensor)
+        seen.held = {
+            "tensor": _Seen(tensor), "version": _Seen(version), "storage": _Seen(storage), "address": _Seen(address)
+        }  # fmt: skip
+        if storage:
+            self._storages.append(StorageWeakRef(tensor.untyped_storage()))  # no other one is where it is from now on
         self.tensors.append(tensor)
 
     def name_among(self, tensors: set[int]) -> str:
@@ -423,9 +429,11 @@ def _is_as_it_was(seen: _Seen) -> bool:
     )
 
 
-def data_of(tensor: torch.Tensor) -> tuple[int, int]:
-    """What changes where PyTorch writes to a tensor, or gives it other data."""
-    return tensor._version, tensor.data_ptr() if tensor.layout is torch.strided else 0
+def data_of(tensor: torch.Tensor) -> tuple[int, int, int]:
+    """What changes where PyTorch writes to a tensor, or gives it other data, for which it may use memory again."""
+    if tensor.layout is not torch.strided:
+        return tensor._version, 0, 0
+    return tensor._version, tensor.untyped_storage()._cdata, tensor.data_ptr()
 
 
 def _has_slots(value: Any) -> bool:
