@@ -232,20 +232,10 @@ class State:
 
     def follow(self) -> None:
         """Share the tensors that the modules have put in the place of others."""
-        for buffer, now in self._own_to_graphs([*self._replaced()]):
+        for buffer, now in self._replaced():
             _refuse_without_data(buffer.name, now)
             self._calls.replace(buffer.position, now)
             self.tensors[buffer.position] = buffer.tensor = now
-
-    def _own_to_graphs(self, replaced: list[tuple[_Buffer, torch.Tensor]]) -> list[tuple[_Buffer, torch.Tensor]]:
-        """These, with copies of tensors that exchange places: a graph has a memory for each place, and what is copied
-        to one of them would be lost to the other."""
-        moved = {id(buffer.tensor) for buffer, _ in replaced} if self in _in_graphs else ()
-        for i, (buffer, now) in enumerate(replaced):
-            if id(now) in moved:
-                buffer.place[buffer.name] = copied = now.detach().clone()
-                replaced[i] = buffer, copied
-        return replaced
 
     def lend(self) -> bool:
         """Have modules get copies of those buffers that they replace; whether there is one that they got itself."""
