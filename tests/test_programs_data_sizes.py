@@ -15,7 +15,7 @@ from torch import nn
 
 import bridge
 from bridge import aten
-from bridge.programs import plan
+from bridge.programs import capture, data_sizes, plan
 from shared import data, on_device, torch_device
 
 RNG = np.random.default_rng(0)
@@ -1018,6 +1018,38 @@ def shared_out(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """A number that is no integer follows from the size."""
     found = y[x[:, 0] > 0]
     return found * (1 / (len(found) + 1))
+
+
+class Suppresses(nn.Module):
+    """Goes on until nothing is left, which sizes that stand in for the data's never are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = self.layer(x).squeeze(-1)
+        order, kept = scores.detach().argsort(), []
+        while order.numel() > 0:
+            kept.append(order[0])
+            order = order[1:][(scores[order[1:]] - scores[order[0]]).abs() > 0.9]
+        return scores[torch.stack(kept)].sum()
+
+
+def test_a_loop_that_data_ends_is_refused_after_few_captures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_sizes, "_MOST_SIZES", 20)
+    own, captures = capture._captured, Mock()
+    captures.side_effect = own
+    monkeypatch.setattr(capture, "_captured", captures)
+    net = bridge.cell(Suppresses())
+
+    @ms.jit
+    def call(x):
+        return net(x)
+
+    with pytest.raises(RuntimeError, match="data decides 20 sizes, which are more than a graph takes"):
+        call(ms.Tensor(ARRAYS[0]))
+    assert captures.call_count < 10
 
 
 def test_many_captures_are_told() -> None:

@@ -17,7 +17,7 @@ import torch
 from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import DEFAULT, AsksForData, Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
-from bridge.programs.data_sizes import ALL_ANSWERS, STAND_INS_OF_SIZES, Place, Sizes
+from bridge.programs.data_sizes import ALL_ANSWERS, STAND_INS_OF_SIZES, Place, Sizes, TooManySizes
 from bridge.programs.drawn_before import given_back, with_draws
 from bridge.programs.fits import MOST, OTHERS, fitting
 from bridge.programs.listing import Listing, new_register
@@ -126,11 +126,10 @@ def count(
                 captured_for = functools.cache(lambda *others: captured_with(sizes(*others)))
                 counted = _count(captured_for, pair, known, needed, wanted, is_quick)
                 break
-            except AsksForData as error:
-                if error.question is None and isinstance(error, NoSize):
-                    errors.append(error)
-                else:
+            except (AsksForData, TooManySizes) as error:
+                if not isinstance(error, NoSize) or error.question is not None:
                     raise
+                errors.append(error)
             except Exception as error:
                 errors.append(error)
         if counted is not None and not counted.run.no_gradient:

@@ -65,6 +65,10 @@ class Ended(BaseException):
     """A run has met the sizes that it was for. The function's own code must not take it for an error."""
 
 
+class TooManySizes(Refusal):
+    """A run meets more sizes than a graph takes, as a loop that ends where one is 0. Other sizes do not help."""
+
+
 class UnknownSize(Refusal):
     """Data decides a size, and the run is not told which.
 
@@ -291,7 +295,9 @@ class DataSizes:
 
     def _add(self, number: SizeNumber, place: Place) -> None:
         if len(self.places) == _MOST_SIZES:
-            raise Refusal(f"data decides {_MOST_SIZES} sizes, which are more than a graph takes: PyNative mode does")
+            raise TooManySizes(
+                f"data decides {_MOST_SIZES} sizes, which are more than a graph takes: PyNative mode does"
+            )
         if self._last is not None and number <= self._last:
             raise Refusal(_SAME_PLACE)
         self.places[number] = place

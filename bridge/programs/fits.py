@@ -14,7 +14,7 @@ from typing import Any
 from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import Refusal
 from bridge.programs.capture import Captured
-from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Sizes, UnknownSize
+from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Sizes, TooManySizes, UnknownSize
 from bridge.programs.size_numbers import SizeNumber
 
 # So many of PyTorch's calls are made without data to find what fits: that takes some ten seconds.
@@ -53,7 +53,7 @@ def fitting(
             search = _Search(captured_with, told, among, most)
             try:
                 return search.run()
-            except UnknownSize:
+            except (UnknownSize, TooManySizes):
                 raise
             except Exception as error:
                 errors.append(error)

@@ -31,7 +31,7 @@ from bridge.programs.alike import Alike, is_told
 from bridge.programs.calls import Refusal, in_lines
 from bridge.programs.capture import Spec
 from bridge.programs.counts import CARRIER, Nested
-from bridge.programs.data_sizes import STAND_INS_OF_SIZES, UnknownSize, stand_ins
+from bridge.programs.data_sizes import STAND_INS_OF_SIZES, TooManySizes, UnknownSize, stand_ins
 from bridge.programs.plan import Plan, ProgramFile
 from bridge.programs.shares import NoShares, shared
 from bridge.programs.size_numbers import SizeNumber
@@ -271,7 +271,7 @@ class _Family:
     def _is_for_all(self, error: Exception) -> bool:
         """Whether an error at some sizes says that the plan for all of them has to be another one."""
         if self._wanted.is_count:
-            return isinstance(error, Nested)
+            return isinstance(error, (Nested, TooManySizes))
         if not self._carriers:
             return False
         return isinstance(error, UnknownSize) or (isinstance(error, OtherForm) and not self._wanted.is_uniform)
