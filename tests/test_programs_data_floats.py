@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from typing import Any
+from unittest.mock import Mock
 
 import mindspore as ms
 import numpy as np
@@ -14,6 +15,7 @@ from torch import nn
 
 import bridge
 from bridge.op import devices
+from bridge.programs import plan
 from shared import on_device, torch_device
 from test_programs_data_sizes import Scaled, name_of
 
@@ -169,6 +171,62 @@ def test_integers_that_are_returned_are_tensors(differentiate: Any, needs: bool)
         assert [number if isinstance(number, int) else number.item() for number in numbers] == [*own_numbers.values()]
         for one, other in zip(gradients, torch.autograd.grad(expected, list(own.parameters())), strict=True):
             np.testing.assert_array_equal(one.asnumpy(), other.cpu().numpy())
+
+
+class CountsSteps(nn.Module):
+    """What it gives follows from the number of its calls, as warm-ups and annealed losses do."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("step", torch.tensor(0))
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.step += 1
+        return self.function(self.step.item(), self.layer(x))
+
+
+def every_second(n: int, y: torch.Tensor) -> torch.Tensor:
+    return y.sin() if n % 2 == 0 else y * n
+
+
+COUNTED = {
+    "a warm-up": lambda n, y: y * min(1.0, n / 3),
+    "a sum": lambda n, y: y * ((1 + n) / (10 + n)) + n,
+    "a quotient": lambda n, y: y / n - (n // 3),
+    "every second": every_second,
+    "few at first": lambda n, y: y * 2 if n < 3 else y / max(2, n),
+    "not 0": lambda n, y: y * (1 - 1 / n) if n - 2 else y,
+}
+
+
+@pytest.mark.parametrize("differentiate", [ms.value_and_grad, bridge.value_and_grad], ids=["MindSpore's", "in one"])
+@pytest.mark.parametrize("function", COUNTED.values(), ids=COUNTED)
+def test_integers_that_floats_follow_from_take_one_program(
+    function: Any, differentiate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Mock(side_effect=plan.make)
+    monkeypatch.setattr(plan, "make", made)
+    torch.manual_seed(0)
+    net = bridge.cell(CountsSteps(function))
+    own = copy.deepcopy(net.module).to(torch_device())
+    both = differentiate(net, None, net.trainable_params())
+
+    @ms.jit
+    def step(x):
+        return both(x)
+
+    counts = []
+    for array in [*ARRAYS, *ARRAYS]:
+        value, gradients = step(ms.Tensor(array))
+        expected = own(on_device(array))
+        wanted = torch.autograd.grad(expected, list(own.parameters()), torch.ones_like(expected))
+        np.testing.assert_array_equal(value.asnumpy(), expected.detach().cpu().numpy())
+        for one, other in zip(gradients, wanted, strict=True):
+            np.testing.assert_array_equal(one.asnumpy(), other.cpu().numpy())
+        counts.append(made.call_count)
+    assert counts[-1] == counts[3]
 
 
 class Gives(nn.Module):

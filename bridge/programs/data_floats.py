@@ -1,12 +1,14 @@
 """Floats that Python takes from tensors whose data is not known: `if torch.rand(1).item() < p:`,
-`x * y.abs().max().item()`; and integers that are only returned, as `(guess == labels).sum().item()`.
+`x * y.abs().max().item()`; and integers that floats follow from, or that are only returned.
 
 While a function is captured, what stands for such a float computes as a tensor of one float64, whose arithmetic is that
 of Python's floats. Compared, it is a question (guards.py). `int` of it is a size (data_sizes.py).
 Where PyTorch takes it for a tensor's operand, a float that nobody else has stands for it, and in the call's arguments
 the number that the program has when it runs.
 
-An integer is a size. Where programs of two sizes differ in what the function gives, it is one when Python needs it.
+An integer is a size, unless one program does for all: where Python needs no integer, as in `min(1, step.item() / 9)`,
+what stands for it computes as an int64. Where programs of two sizes differ in what the function gives, it is a size
+when Python needs it.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ _TAKING = {
     "div", "div_", "divide", "eq", "fill_", "full", "full_like", "ge", "gt", "le", "lt", "masked_fill", "masked_fill_",
     "mul", "mul_", "multiply", "ne", "new_full", "rsub", "scalar_tensor", "sub", "sub_", "subtract", "true_divide",
 }  # fmt: skip
+# Those of them whose result has the number's dtype.
+_MAKING = {"full", "scalar_tensor"}
 # Functions of math that give floats.
 _MATH = (
     "sqrt", "exp", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
@@ -88,6 +92,7 @@ class DataFloats:
         register: gives the register of a tensor.
         bounds: gives the least and the largest number that a tensor may have; nothing if they are not known.
         is_late: whether a tensor has an integer that is no size until Python needs it.
+        may_know: whether such an integer may be one. Compared, it is a question if not.
     """
 
     def __init__(
@@ -95,10 +100,12 @@ class DataFloats:
         register: Callable[[torch.Tensor], int],
         bounds: Callable[[torch.Tensor], tuple[float, ...]],
         is_late: Callable[[torch.Tensor], bool],
+        may_know: bool,
     ) -> None:
         self._register = register
         self.bounds = bounds
         self._is_late = is_late
+        self.may_know = may_know
         self._numbers: dict[float, Number] = {}  # by what stands for them
 
     def replacements(self) -> list[Replacement]:
@@ -241,7 +248,8 @@ class DataFloat:
 
 
 class DataInteger:
-    """Stands for an integer until Python needs it. Its sums, differences and products are such ones.
+    """Stands for an integer until Python needs it. Its sums, differences and products are such ones, and what a
+    division by a constant gives.
 
     Args:
         floats: those of the run.
@@ -273,6 +281,12 @@ class DataInteger:
     def as_float(self) -> DataFloat:
         return DataFloat(self._floats, self.tensor.to(torch.float64))
 
+    def __bool__(self) -> bool:
+        return bool(self.known if self._floats.may_know else self.tensor != 0)
+
+    def __hash__(self) -> int:
+        return hash(self.known)
+
     def __neg__(self) -> DataInteger:
         return DataInteger(self._floats, -self.tensor)
 
@@ -292,8 +306,20 @@ class DataInteger:
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = tree_map_only(DataInteger, lambda integer: integer.known, (args, kwargs or {}))
+        kwargs = kwargs or {}
+        # To floating-point tensors the integer is a float.
+        are_floating = any(map(_is_floating, (*args, *kwargs.values())))
+        is_one = are_floating and getattr(func, "__name__", "") in _TAKING - _MAKING
+
+        def taken(integer: DataInteger) -> Any:
+            return integer.as_float if is_one else integer.known
+
+        args, kwargs = tree_map_only(DataInteger, taken, (args, kwargs))
         return func(*args, **kwargs)
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype.is_floating_point
 
 
 def _is_float(value: Any) -> bool:
@@ -313,6 +339,18 @@ def _comparing(operation: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def method(self: DataFloat, other: Any) -> Any:
         value = _operand(other)
         return value if value is NotImplemented else bool(operation(self.tensor, value))
+
+    return method
+
+
+def _comparing_integers(operation: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def method(self: DataInteger, other: Any) -> Any:
+        if _is_float(other):
+            return operation(self.as_float, other)
+        if self._floats.may_know:
+            return operation(self.known, other.known if type(other) is DataInteger else other)
+        value = other.tensor if type(other) is DataInteger else other
+        return bool(operation(self.tensor, value)) if isinstance(other, int) else NotImplemented
 
     return method
 
@@ -342,12 +380,33 @@ def _as_known(name: str) -> Callable[..., Any]:
     return method
 
 
+def _with_floats(name: str, is_reflected: bool) -> Callable[..., Any]:
+    """A method of integers, which give a float together with one."""
+    own = f"__{'r' * is_reflected}{name}__"
+    as_integer, as_float = _as_known(own), getattr(DataFloat, own)
+
+    def method(self: DataInteger, other: Any) -> Any:
+        if _is_float(other):
+            return as_float(self.as_float, other)
+        if name in _DIVISIONS and not is_reflected and type(other) is int and other > 0:
+            return DataInteger(self._floats, _DIVISIONS[name](self.tensor, other))
+        return as_integer(self, other)
+
+    return method
+
+
+_DIVISIONS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "mod": torch.remainder, "floordiv": torch.floor_divide
+}  # fmt: skip
 for _name in ("pow", "mod", "floordiv"):
     _function = getattr(operator, _name)
     setattr(DataFloat, f"__{_name}__", _by_python(_function, is_reflected=False))
     setattr(DataFloat, f"__r{_name}__", _by_python(_function, is_reflected=True))
+    setattr(DataInteger, f"__{_name}__", _with_floats(_name, is_reflected=False))
+    setattr(DataInteger, f"__r{_name}__", _with_floats(_name, is_reflected=True))
 for _name in ("eq", "ge", "gt", "le", "lt", "ne"):
     setattr(DataFloat, f"__{_name}__", _comparing(getattr(operator, _name)))
+    setattr(DataInteger, f"__{_name}__", _comparing_integers(getattr(operator, _name)))
 for _name in dir(int):
     if _name not in vars(DataInteger) and _name not in _OF_OBJECTS and callable(getattr(int, _name)):
         setattr(DataInteger, _name, _as_known(_name))

@@ -74,9 +74,11 @@ class UnknownSize(Refusal):
 
     Attributes:
         shapes: those of the inputs with unknown sizes in that run; None if there are none.
+        is_integer: whether it is an integer that Python asks for.
     """
 
     shapes: tuple[tuple[int, ...], ...] | None = None
+    is_integer = False
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Sizes:
         wholes: the sums of integers among the others that are shares, by their numbers (shares.py).
         least: whether torch.bincount is taken to give no more numbers than it has to (`minlength`).
         are_late: whether an integer that Python asks for is a size only when Python needs it (data_floats.py).
+        has_integers: whether such an integer may be a size.
         end: the run ends once it has met a size with this number, or a later one; None if it runs to its own end.
         finds_looks: whether the run finds out if the function's own code looks at sizes (looks.py).
         tapes: takes those of the runs with them (tape.py), if somebody asks for them.
@@ -107,6 +110,7 @@ class Sizes:
     wholes: Mapping[tuple[SizeNumber, ...], int] = field(default_factory=dict)
     least: bool = False
     are_late: bool = False
+    has_integers: bool = True
     end: SizeNumber | None = None
     finds_looks: bool = False
     tapes: list[Any] | None = None

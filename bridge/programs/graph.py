@@ -86,6 +86,8 @@ class _Wanted:
         both_ways: the lines of which the answers to questions are known to be such sizes; None if none is.
         asked: one of these lines, which a capture without them has found.
         of_changed, least, are_late: see Sizes.
+        has_integers: whether integers that Python asks for may be sizes. Where they need not, as those that a float
+            follows from, there is one program for all of them.
         is_uniform: whether the programs have one form for all sizes (uniform.py); see has_one_form.
         is_count: whether the program gives further such sizes.
         counted: what is known of these; None if it is to find them.
@@ -106,6 +108,7 @@ class _Wanted:
     of_changed: bool = False
     least: bool = False
     are_late: bool = False
+    has_integers: bool = False
     is_uniform: bool = False
     is_count: bool = False
     counted: plan.Counted | None = None
@@ -129,7 +132,15 @@ class _Wanted:
         specs = self.specs[self.first_size :]
         known = {number: spec.shape[0] for number, spec in zip(self.numbers, specs, strict=True)}
         lines = None if self.both_ways is None else {*self.both_ways, *filter(None, [self.asked])}
-        return Sizes(known, None, lines, of_changed=self.of_changed, least=self.least, are_late=self.are_late)
+        return Sizes(
+            known,
+            None,
+            lines,
+            of_changed=self.of_changed,
+            least=self.least,
+            are_late=self.are_late,
+            has_integers=self.has_integers,
+        )
 
     @property
     def answers(self) -> list[int]:
@@ -140,6 +151,10 @@ class _Wanted:
     def integers(self) -> list[int]:
         """The positions of inputs that carry integers that Python asks for."""
         return [self.first_size + i for i, number in enumerate(self.numbers) if number.is_integer]
+
+
+class _AsksForInteger(Refusal):
+    """Python asks for an integer that data decides, where it may not be a size."""
 
 
 @dataclass(frozen=True)
@@ -257,11 +272,19 @@ class GraphProgram:
         wanted = _Wanted(arguments, specs, torch_device, writes_down, (), [], [], None)
         inputs = [*weights, *arguments.tensors]
 
-        def find() -> Any:
+        def found_as(wanted: _Wanted) -> tuple[plan.Plan, list[Any]]:
             try:
                 return self._found_with_answers(wanted, inputs, device)
             except Uneven:
                 return self._found_with_answers(replace(wanted, least=True), inputs, device)
+
+        def find() -> tuple[plan.Plan, list[Any]]:
+            try:
+                return found_as(wanted)
+            except _AsksForInteger:
+                with contextlib.suppress(Exception):
+                    return found_as(replace(wanted, are_late=True, has_integers=False))
+                return found_as(replace(wanted, has_integers=True))
 
         found, tensors = capture_again(find)
         note_written(self.state.tensors[i] for i in found.written if i < len(self.state.tensors))
@@ -313,6 +336,8 @@ class GraphProgram:
             try:
                 return self._found(wanted), tensors
             except UnknownSize as asked:
+                if asked.is_integer and not wanted.has_integers:
+                    raise _AsksForInteger from None
                 counted = self._counted(wanted, asked)
             except Unlike as error:
                 add_lines(error, wanted.where)
@@ -431,6 +456,7 @@ class GraphProgram:
     def _key(self, wanted: _Wanted) -> store.Key | None:
         sizes = (
             wanted.are_late,
+            wanted.has_integers,
             wanted.unknown,
             wanted.numbers,
             wanted.guessed,

@@ -130,7 +130,7 @@ class Tape(TorchDispatchMode):
         self.selected = Selected(
             lambda index: self.data_of(index) is not None, is_counting, self.data_sizes.told, self.calls, self.tensors
         )
-        self.floats = DataFloats(self.register, self._bounds, self._is_late)
+        self.floats = DataFloats(self.register, self._bounds, self._is_late, sizes.has_integers)
         self.asked = 0
         """How often the function has called PyTorch."""
         if sizes.tapes is not None:
@@ -575,7 +575,9 @@ class Tape(TorchDispatchMode):
         try:
             found, told = self.data_sizes.value(register, len(self.calls), self.line())
         except UnknownSize:
-            raise UnknownSize(_UNKNOWN_VALUE) from None
+            asked = UnknownSize(_UNKNOWN_VALUE)
+            asked.is_integer = True
+            raise asked from None
         self._check(told)
         return found
 
