@@ -216,6 +216,35 @@ def test_a_graph_follows_what_is_registered_and_deleted(way: Callable[..., Any])
         assert torch.equal(torch.from_numpy(found.asnumpy()), expected(on_device(x)).cpu()), name
 
 
+class Config:
+    factor = 1.0
+
+
+class OwnConfig(Config):
+    pass
+
+
+class HasConfig(torch.nn.Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.config.factor
+
+
+@pytest.mark.parametrize("make", [Config, OwnConfig, lambda: Config, lambda: OwnConfig])
+@pytest.mark.parametrize("changed", [Config, OwnConfig])
+def test_a_graph_follows_classes_of_objects(
+    changed: Any, make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, x = HasConfig(make()), data(3, 4)
+    call = jitted(bridge.cell(module))
+    for factor in (1.0, 2.0, 3.0):
+        monkeypatch.setattr(changed, "factor", factor)
+        assert torch.equal(torch.from_numpy(call(ms.Tensor(x)).asnumpy()), module(torch.tensor(x)))
+
+
 class ByName(torch.nn.Module):
     name = "scaled"
 

@@ -7,6 +7,7 @@ import argparse
 import array
 import copy
 import functools
+import itertools
 import operator
 import random
 import sys
@@ -26,7 +27,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from bridge.programs.calls import no_modes
 from bridge.programs.kept_elsewhere import DEEP, LARGE, MOST, held_by, is_own
-from bridge.programs.named_values import places
+from bridge.programs.named_values import places, shadows
 from bridge.programs.values import copied
 from bridge.programs.written_down import is_of_package, slots_of
 
@@ -87,10 +88,12 @@ class _Look:
         modules: PyTorch's that it has met.
         functions: those that it has met.
         tensors: those that it has met.
+        classes: those that it has met.
     """
 
     def __init__(self) -> None:
         self.modules: list[torch.nn.Module] = []
+        self.classes: list[type] = []
         self.functions: list[FunctionType | MethodType] = []
         self.tensors: list[_Seen] = []
         self._found: dict[int, _Seen] = {}
@@ -106,6 +109,8 @@ class _Look:
                 self.modules.append(value)
             elif isinstance(value, (FunctionType, MethodType)):
                 self.functions.append(value)
+            elif isinstance(value, type):
+                self.classes.append(value)
             seen = _Seen(value)
             if isinstance(value, torch.Tensor):
                 self.tensors.append(seen)
@@ -335,8 +340,10 @@ class Settings:
         parts = {id(part): (f"{root}.{path}".rstrip("."), part) for path, part in module.named_modules()}
         for where, part in parts.values():
             self._add(where, part, _settings(part), look)
-        classes = {kind for _, part in parts.values() for kind in type(part).__mro__}
-        for place in places([*classes, *look.functions]):
+        objects = (*(part for _, part in parts.values()), *(seen.value for seen in look.found()))
+        kinds = {*map(type, objects), *look.classes}
+        classes = {kind for one in kinds for kind in one.__mro__}
+        for place in (*places([*classes, *look.functions]), *itertools.chain.from_iterable(map(shadows, kinds))):
             value = place.get(place.name)
             if isinstance(value, _NAMED) or not is_of_package(type(value).__module__):
                 self._names.append((place.get, place.name, value))

@@ -59,6 +59,17 @@ def places(sources: Iterable[Any]) -> Iterator[Place]:
                     yield Place(where, name, values.get)
 
 
+def shadows(kind: type) -> Iterator[Place]:
+    """Where a class and those that it derives from have no value, but another one further on has: a value there would
+    be the one that code finds."""
+    own = [one for one in kind.__mro__ if _is_users(one)]
+    for i, one in enumerate(own):
+        for where, names, _, _ in (space for above in own[i + 1 :] for space in _namespaces(above)):
+            for name in sorted({*names} - vars(one).keys()):
+                if not name.startswith("__"):
+                    yield Place(f"{where}, of {one.__qualname__}", name, vars(one).get)
+
+
 def _is_users(source: Any) -> bool:
     return not is_of_package(source.__module__) if isinstance(source, type) else is_users_function(source)
 
