@@ -178,7 +178,8 @@ class CountsSteps(nn.Module):
 
     def __init__(self, function: Any) -> None:
         super().__init__()
-        self.layer = nn.Linear(4, 4)
+        self.layer: Any = nn.Linear(4, 4)
+        self.step: Any
         self.register_buffer("step", torch.tensor(0))
         self.function = function
 

@@ -773,7 +773,7 @@ class AttendsToMarked(nn.Module):
         is_marked = x[:, 0].view(2, 3) > 0
         if is_marked.any().item():
             counts = is_marked.long().sum(1)
-            most = counts.max()
+            most: Any = counts.max()
             marked = is_marked.nonzero(as_tuple=True)
             taken = (torch.arange(most, device=x.device) < counts.unsqueeze(1)).nonzero(as_tuple=True)
             keys = y.new_zeros(2, most, 4)

@@ -92,9 +92,10 @@ def in_tensors(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     y = y + torch.tensor([np.random.rand(4), np.arange(4.0)]).sum(0).to(y)
     y = y * torch.tensor(np.array([random.random(), 1, np.random.rand(), 2]), dtype=y.dtype)
     y = y - torch.from_numpy(np.array([[random.random()], [0.5]])).sum(0).to(y)
-    y = y + torch.tensor([np.float32([1, 2, 3, 4]), np.random.rand(4).astype("f"), [0.1, 1, 2, 3]]).prod(0)
+    y = y + torch.tensor([np.arange(1, 5, dtype=np.float32), np.random.rand(4).astype("f"), [0.1, 1, 2, 3]]).prod(0)
     assert isinstance(y, torch.FloatTensor) and y.new(2, 3).shape == torch.Tensor(2, 3).shape
-    return (y.type(torch.DoubleTensor) * torch.Tensor(np.random.rand(1)).item()).type_as(x)
+    double: Any = torch.DoubleTensor
+    return (y.type(double) * torch.Tensor(np.random.rand(1)).item()).type_as(x)
 
 
 def permuted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

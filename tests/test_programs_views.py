@@ -92,7 +92,8 @@ class OfWeights(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.Linear(4, 4, device=torch_device())
+        self.layer: Any = nn.Linear(4, 4, device=torch_device())
+        self.shift: Any
         self.register_buffer("shift", torch.ones(2, 4, device=torch_device()))
         weight: Any = self.layer.weight
         self.row, self.column, self.part = weight[0], weight.data[:, 1], [weight.data.view(-1)[2:6]]
