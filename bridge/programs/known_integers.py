@@ -97,11 +97,13 @@ def known_integer(
             and are_same(first.arguments, second.arguments)
         )
 
-    sign, shift = 1, 0
+    last, sign, shift = register, 1, 0
     while True:
         for number, place in places.items():
             if place.dimension == "value" and number in told and are_same(Register(register), Register(place.register)):
-                return sign * told[number] + shift
+                found = sign * told[number] + shift
+                limits = torch.iinfo(tensors[last].dtype)
+                return found if limits.min <= found <= limits.max else None  # it overflows
         call = made.get(register)
         signs = None if call is None else _SUMS.get(call.op)
         if call is None or signs is None or storage_of(tensors[register]) in written:
