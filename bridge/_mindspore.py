@@ -122,7 +122,8 @@ class _Asked(threading.local):
 
 def record_only_what_is_asked(leave_out: Callable[[Sequence[Tensor]], None]) -> None:
     """Have `leave_out` take the arguments that PyNative mode records a function for, but whose gradients nobody asks
-    for: MindSpore takes all arguments for such that need one. Where one recording is inside another, it is left alone.
+    for: MindSpore takes all arguments for such that need one. Where one recording is inside another, it is left alone,
+    and so are arguments that have hooks.
     """
     asked = _Asked()
     new_graph = PyNativeExecutor.new_graph
@@ -134,7 +135,7 @@ def record_only_what_is_asked(leave_out: Callable[[Sequence[Tensor]], None]) -> 
             asked.recorded = None
             given = (*args, *kwargs.values())
             wanted = {id(arg) for i, arg in enumerate(given) if i in asked.positions}  # one may be given twice
-            others = [arg for arg in given if type(arg) is Tensor and id(arg) not in wanted]
+            others = [arg for arg in given if type(arg) is Tensor and id(arg) not in wanted and not arg.hooks()]
             if others:
                 leave_out(others)
         return found

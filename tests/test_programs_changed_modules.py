@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import mindspore as ms
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 from mindspore import nn
 
 import bridge
-from bridge.programs import attributes
+from bridge.programs import attributes, plan
 from of_users import networks, settings
 from shared import data, modes, on_device, torch_device
 
@@ -243,6 +244,42 @@ def test_a_graph_follows_classes_of_objects(
     for factor in (1.0, 2.0, 3.0):
         monkeypatch.setattr(changed, "factor", factor)
         assert torch.equal(torch.from_numpy(call(ms.Tensor(x)).asnumpy()), module(torch.tensor(x)))
+
+
+class KeepsAverages(torch.nn.Module):
+    """Has an average of its weight and a view of it that it does not use, and one that it uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer: Any = torch.nn.Linear(4, 4)
+        self.shadow = {"weight": self.layer.weight.detach().clone()}
+        self.aliases = [self.layer.weight.detach()]
+        self.scales = [torch.ones(4, device=torch_device())]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * self.scales[0]
+
+    def average(self) -> None:
+        self.shadow["weight"].lerp_(self.layer.weight.detach().cpu(), 0.5)
+
+
+@pytest.mark.usefixtures("own_programs")
+def test_tensors_that_a_module_does_not_use_cost_no_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, x = KeepsAverages(), data(3, 4)
+    call = jitted(bridge.cell(module))
+    made = Mock(side_effect=plan.make)
+    monkeypatch.setattr(plan, "make", made)
+    for step in range(4):
+        expected = module(on_device(x))
+        assert torch.equal(torch.from_numpy(call(ms.Tensor(x)).asnumpy()), expected.detach().cpu())
+        module.average()
+        with torch.no_grad():
+            module.layer.weight.mul_(0.5)
+        if step == 2:
+            captures = made.call_count
+            module.scales[0].mul_(2)
+    assert (captures, made.call_count) == (1, 2)
 
 
 class ByName(torch.nn.Module):

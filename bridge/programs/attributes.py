@@ -326,14 +326,13 @@ class Settings:
 
     Attributes:
         containers: the dictionaries and lists that these are in.
-        tensors: those of them that are tensors, and no parameters or persistent buffers of the module.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
         look = _Look()
         self.containers: list[Any] = []
-        self.tensors: list[torch.Tensor] = []
         self._storages: list[StorageWeakRef] = []
+        self._noted: list[_Seen] = []
         self._values: dict[tuple[str, str], _Seen] = {}
         self._names: list[tuple[Callable[[str], Any], str, Any]] = []
         root = type(module).__name__
@@ -386,7 +385,28 @@ class Settings:
         }  # fmt: skip
         if storage:
             self._storages.append(StorageWeakRef(tensor.untyped_storage()))  # no other one is where it is from now on
-        self.tensors.append(tensor)
+        self._noted.append(seen)
+
+    def leave_out_data(self, taken: Mapping[int, bool]) -> None:
+        """Have the data of tensors be none that no program takes, and what is written to those that programs do not
+        take for constant.
+
+        Args:
+            taken: for the storages of those that programs take whether they take them for constant; else they are views
+                of weights or buffers.
+        """
+        for seen in self._noted:
+            held: Any = seen.held
+            storage = held["storage"].value
+            if storage and storage not in taken:
+                seen.held = None
+            elif storage and not taken[storage]:
+                del held["version"]
+        self._noted = [seen for seen in self._noted if seen.held is not None]
+
+    def data(self) -> list[tuple[int, ...]]:
+        """The data of those tensors whose data counts, as it is now."""
+        return [data_of(seen.value)[0 if "version" in seen.held else 1 :] for seen in self._noted]  # type: ignore[operator]
 
     def name_among(self, tensors: set[int]) -> str:
         """The name of a tensor with one of these ids; empty if there is none."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from bridge.primitive.kernel import one_at_a_time
-from bridge.programs.attributes import Settings, data_of
+from bridge.programs.attributes import Settings
 from bridge.programs.in_cpp import library
 
 _MANY = 8  # graphs of a module; a value that changes in each step has more
@@ -28,6 +28,10 @@ class Configuration:
         self._module = module
         self._own: set[tuple[str, str]] = set()  # those that calls of the module change
         self._met: list[Settings] = []
+        self._taken: dict[int, bool] = {}
+        self._is_noted = False
+        self._unknown: set[int] = set()  # for the settings with these numbers that is not all that programs take
+        self._is_known = False
         self._look()
         self._met.append(self._now)
         self._number = 0
@@ -40,11 +44,24 @@ class Configuration:
                 self._look()
                 if self._now.others(before):
                     self._number = self._found(before)
+                    self._is_known = self._is_noted and self._number not in self._unknown
         return self._number
 
     def name_among(self, tensors: set[int]) -> str:
         """The name of one of its tensors with these ids, besides its own; empty if there is none."""
         return self._now.name_among(tensors)
+
+    def note_taken(self, taken: Mapping[int, bool] | None) -> None:
+        """A program for the settings at hand takes tensors with these storages (see Settings.leave_out_data); None if
+        it is not known which."""
+        if taken is None:
+            self._unknown.add(self._number)
+        else:
+            for storage, is_constant in taken.items():
+                self._taken[storage] = is_constant or self._taken.get(storage, False)
+        self._is_noted, self._is_known = True, self._number not in self._unknown
+        self._look()
+        self._met[self._number] = self._now
 
     def settle(self) -> None:
         """A call of the module has ended: what is otherwise now was changed by that."""
@@ -57,13 +74,15 @@ class Configuration:
 
     def _is_same(self) -> bool:
         is_same = self._watched.are_same() and self._now.are_in_place()
-        return is_same and self._data == [data_of(tensor) for tensor in self._now.tensors]
+        return is_same and self._data == self._now.data()
 
     def _look(self) -> None:
         self._now = Settings(self._module)
         self._now.leave_out(self._own)
         self._watched = _Watched(self._now.containers)
-        self._data = [data_of(tensor) for tensor in self._now.tensors]
+        if self._is_known:
+            self._now.leave_out_data(self._taken)
+        self._data = self._now.data()
 
     def _found(self, before: Settings) -> int:
         for number, met in enumerate(self._met):

@@ -30,6 +30,7 @@ from bridge.programs.attributes import Attributes
 from bridge.programs.calls import AsksForData, Refusal
 from bridge.programs.capture import Spec
 from bridge.programs.choices import choices
+from bridge.programs.configurations import Configuration, configuration_of
 from bridge.programs.counts import CARRIER, NoSize, Uneven
 from bridge.programs.data_sizes import Line, Sizes, UnknownSize
 from bridge.programs.drawn_arrays import capture_again
@@ -213,6 +214,8 @@ class GraphProgram:
         self.autocast = functools.partial(autocast, False)
         self.is_differentiable = is_differentiable
         self._left: _Left | None = None
+        self._configurations: list[Configuration] = []
+        self._taken: dict[str, dict[int, bool] | None] = {}  # what plans take (plan.Origin), by their keys
         self._shapes: list[list[Any]] = []  # of calls whose sizes were known: the last two that differ
 
     @functools.cached_property
@@ -451,7 +454,22 @@ class GraphProgram:
 
     def _plan(self, wanted: _Wanted) -> plan.Plan:
         """The plan for inputs like these: the one kept, or a new one."""
-        return store.plan(self._key(wanted), lambda: self._captured_alike(wanted))
+        taken: dict[int, bool] | None = None
+
+        def captured() -> tuple[plan.Plan, plan.Origin]:
+            nonlocal taken
+            found = self._captured_alike(wanted)
+            taken = found[1].taken
+            return found
+
+        key = self._key(wanted)
+        found = store.plan(key, captured)
+        if key is not None:
+            taken = self._taken[key.name] = self._taken.get(key.name) if taken is None else taken
+        self._configurations = [configuration_of(module) for module in self.state.modules]
+        for configuration in self._configurations:
+            configuration.note_taken(taken if taken is not None or found.finds_tensors else {})
+        return found
 
     def _key(self, wanted: _Wanted) -> store.Key | None:
         sizes = (

@@ -67,6 +67,7 @@ class Plan:
         backward, sources, gradients: see Pair and Source.
         written: the positions of the inputs that forward writes to.
         no_gradient: why there is no backward although a gradient may be asked for, in PyTorch's words.
+        finds_tensors: whether the function finds tensors with data, besides its state.
     """
 
     forward: ProgramFile
@@ -77,6 +78,7 @@ class Plan:
     gradients: list[tuple[int, int] | None]
     written: list[int]
     no_gradient: str
+    finds_tensors: bool = True
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -109,6 +111,7 @@ class Origin:
             and buffers are taken for the same, if the function does not write to them.
         folded: gives what is equal where two captures do the same (folded.py).
         kept: what it has left elsewhere.
+        taken: the storages of tensors with data that it takes, and whether it takes these for constant.
         held: the tensors of the state that it takes to hold what they hold now (held.py), by their positions.
     """
 
@@ -119,6 +122,7 @@ class Origin:
     data_of: Callable[[torch.Tensor], torch.Tensor | None]
     folded: Callable[[], Any]
     kept: KeptElsewhere
+    taken: dict[int, bool]
     held: dict[int, torch.Tensor]
 
 
@@ -162,6 +166,7 @@ def make(
         pair.gradients,
         pair.written,
         captured.no_gradient,
+        bool(origin.taken),
     )
     return plan, origin
 
@@ -258,6 +263,7 @@ def _origin(captured: Captured, state: Sequence[torch.Tensor]) -> Origin:
         functools.partial(tape.data_with, frozen),
         folding(captured, frozen),
         tape.kept,
+        tape.taken(),
         tape.held.taken,
     )
 

@@ -156,8 +156,8 @@ def all_are_differentiated(said: str) -> str:
     know better."""
     first, lines, rest = said.partition("\n")
     return (
-        f"{first.rstrip('.')}. In a graph all floating-point arguments count as such that need a gradient: "
-        f"bridge.value_and_grad asks for the gradients of those in grad_position only{lines}{rest}"
+        f"{first.rstrip('.')}. In a graph all floating-point arguments count as such that need a gradient. If this is "
+        f"about one of them, bridge.value_and_grad asks for the gradients of those in grad_position only{lines}{rest}"
     )
 
 

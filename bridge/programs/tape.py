@@ -179,6 +179,12 @@ class Tape(TorchDispatchMode):
             self.constants[register] = tensor
         return self._registers[id(tensor)]
 
+    def taken(self) -> dict[int, bool]:
+        """The storages of the tensors with data that the program has found, and whether it takes these for constant;
+        else they are views of its inputs."""
+        found = [tensor for number, tensor in self.constants.items() if number not in self.fresh]
+        return dict.fromkeys(map(_storage, self._aliases), False) | dict.fromkeys(map(_storage, found), True)
+
     def _view_of_input(self, tensor: torch.Tensor) -> int | None:
         """The register of a view of an input's memory that was made before the program; None of any other tensor."""
         part = self._memory.part(tensor)
@@ -649,6 +655,10 @@ class Tape(TorchDispatchMode):
             self.answered.note(register, answer.value)
         self.calls += checks(answer, register, self._like(register))
         return answer.value
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else 0
 
 
 def _refuse_layouts(func: Any, tensors: Any) -> None:
