@@ -282,6 +282,33 @@ def test_tensors_that_a_module_does_not_use_cost_no_capture(monkeypatch: pytest.
     assert (captures, made.call_count) == (1, 2)
 
 
+class AsksTensors(torch.nn.Module):
+    """Asks a tensor for something else than its data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes = {"all": torch.ones(3, 2)}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        asked = self.sizes["all"]
+        return x * (asked.numel() + 10 * asked.requires_grad + 100 * asked.is_contiguous())
+
+
+def test_a_graph_follows_what_a_tensor_is() -> None:
+    module, x = AsksTensors(), data(3, 4)
+    call, tensor = jitted(bridge.cell(module)), module.sizes["all"]
+    changes: list[Callable[[], Any]] = [
+        lambda: setattr(tensor, "data", torch.ones(4, 2)),
+        lambda: tensor.requires_grad_(),
+        lambda: setattr(tensor, "data", torch.ones(2, 4).T),
+        lambda: tensor.requires_grad_(False),
+    ]
+    for change in changes:
+        assert torch.equal(torch.from_numpy(call(ms.Tensor(x)).asnumpy()), module(torch.tensor(x)))
+        change()
+    assert torch.equal(torch.from_numpy(call(ms.Tensor(x)).asnumpy()), module(torch.tensor(x)))
+
+
 class ByName(torch.nn.Module):
     name = "scaled"
 

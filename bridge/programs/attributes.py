@@ -381,7 +381,8 @@ class Settings:
             return
         version, storage, address = data_of(tensor)
         seen.held = {
-            "tensor": _Seen(tensor), "version": _Seen(version), "storage": _Seen(storage), "address": _Seen(address)
+            "tensor": _Seen(tensor), "form": _Seen(str(_form_of(tensor))), "version": _Seen(version),
+            "storage": _Seen(storage), "address": _Seen(address),
         }  # fmt: skip
         if storage:
             self._storages.append(StorageWeakRef(tensor.untyped_storage()))  # no other one is where it is from now on
@@ -389,7 +390,7 @@ class Settings:
 
     def leave_out_data(self, taken: Mapping[int, bool]) -> None:
         """Have the data of tensors be none that no program takes, and what is written to those that programs do not
-        take for constant.
+        take for constant. Their shapes, strides, dtypes, and whether they require a gradient, stay.
 
         Args:
             taken: for the storages of those that programs take whether they take them for constant; else they are views
@@ -397,16 +398,17 @@ class Settings:
         """
         for seen in self._noted:
             held: Any = seen.held
-            storage = held["storage"].value
+            storage = held["storage"].value if "storage" in held else 0
             if storage and storage not in taken:
-                seen.held = None
-            elif storage and not taken[storage]:
-                del held["version"]
-        self._noted = [seen for seen in self._noted if seen.held is not None]
+                left_out = ["version", "storage", "address"]
+            else:
+                left_out = ["version"] if storage and not taken[storage] else []
+            for name in left_out:
+                held.pop(name, None)
 
-    def data(self) -> list[tuple[int, ...]]:
-        """The data of those tensors whose data counts, as it is now."""
-        return [data_of(seen.value)[0 if "version" in seen.held else 1 :] for seen in self._noted]  # type: ignore[operator]
+    def data(self) -> list[tuple[Any, ...]]:
+        """What the tensors are, and the data of those whose data counts, as it is now."""
+        return [_counted(seen.value, seen.held) for seen in self._noted]
 
     def name_among(self, tensors: set[int]) -> str:
         """The name of a tensor with one of these ids; empty if there is none."""
@@ -461,6 +463,18 @@ def data_of(tensor: torch.Tensor) -> tuple[int, int, int]:
     if tensor.layout is not torch.strided:
         return tensor._version, 0, 0
     return tensor._version, tensor.untyped_storage()._cdata, tensor.data_ptr()
+
+
+def _form_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What code may ask a tensor besides its data."""
+    strides = tensor.stride() if tensor.layout is torch.strided else ()
+    return tuple(tensor.shape), strides, tensor.dtype, tensor.requires_grad
+
+
+def _counted(tensor: torch.Tensor, held: Any) -> tuple[Any, ...]:
+    """A tensor's form, and what counts of its data (see Settings.leave_out_data)."""
+    data = data_of(tensor) if "storage" in held else ()
+    return *_form_of(tensor), *data[0 if "version" in held else 1 :]
 
 
 def _has_slots(value: Any) -> bool:

@@ -232,11 +232,16 @@ def make_count(
         first = found.run.tape.data_sizes.places.get(found.numbers[0])
         wanted = Counted(found.numbers, lines, found.asks_otherwise, in_line(first.line if first else None))
     tree = [*wanted._replace(lines=lines)]
-    plan = Plan(program, len(found.listing.outputs), tree, [], [], [None] * len(found.run.inputs), [], "")
     # What the function keeps is that of the last run.
     runs = list(origins.values())
+    taken: dict[int, bool] = {}
+    for run in runs:
+        taken |= run.taken
+    nothing: list[tuple[int, int] | None] = [None] * len(found.run.inputs)
+    plan = Plan(program, len(found.listing.outputs), tree, [], [], nothing, [], "", bool(taken))
     return plan, replace(
         origins[id(found.run)],
+        taken=taken,
         follows_from_state=lambda tensor: any(run.follows_from_state(tensor) for run in runs),
     )
 
