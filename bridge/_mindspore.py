@@ -487,9 +487,9 @@ def _like(executor: Any, args: tuple[Any, ...]) -> Any:
     like = [executor.fn.__code__, executor._create_time, executor._cell_cache_key_extend]
     for value in args:
         # What mindspore.mutable marks has attributes.
-        if type(value) is not Tensor or vars(value) or value.const_arg or value.has_init:
+        if type(value) is not Tensor or vars(value) or value.const_arg or value.init is not None:
             return None
-        like += value.dtype, value.shape
+        like += value._dtype, value._shape
     return tuple(like)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -15,6 +16,7 @@ from torch import nn
 import bridge
 from bridge import _mindspore
 from bridge.op import devices
+from bridge.programs import modes
 from shared import data, torch_device
 
 pytestmark = [pytest.mark.usefixtures("own_programs")]
@@ -177,3 +179,123 @@ def test_a_step_goes_on_after_an_error(finds: Mock) -> None:
             with pytest.raises(RuntimeError, match="positive-definite"):
                 call(x).asnumpy()
     assert is_known(finds, lambda: call(right))
+
+
+class Shift:
+    """An attribute of an object counts, and its class."""
+
+    by = 0.5
+
+
+class Moved(Shift):
+    by = 2.0
+
+
+class Parts(nn.Sequential):
+    """Has an object, a list and an array."""
+
+    def __init__(self) -> None:
+        super().__init__(Scales(), nn.Dropout(0.5))
+        self.shift, self.factors, self.table = Shift(), [2.0], np.ones(3, np.float32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * self.factors[0] * float(self.table[0]) + self.shift.by
+
+
+@contextlib.contextmanager
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@contextlib.contextmanager
+def with_hook() -> Iterator[None]:
+    hook = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    yield
+    hook.remove()
+
+
+def put(owner: Any, key: Any, value: Any) -> Callable[[], Any]:
+    return lambda: owner.__setitem__(key, value)
+
+
+CHANGES: dict[str, Callable[[Parts, Any], Callable[[], Any]]] = {
+    "mode": lambda module, net: module.eval,
+    "mode of a part": lambda module, net: module[1].eval,
+    "mode of a Cell": lambda module, net: lambda: net.set_train(False),
+    "attribute": lambda module, net: lambda: setattr(module[0], "bias", 1.5),
+    "list": lambda module, net: put(module.factors, 0, 3.0),
+    "array": lambda module, net: put(module.table, 0, 3.0),
+    "object": lambda module, net: lambda: setattr(module.shift, "by", 3.0),
+    "class of an object": lambda module, net: lambda: setattr(module.shift, "__class__", Moved),
+    "frozen": lambda module, net: lambda: module[0].weight.requires_grad_(False),
+    "hook": lambda module, net: lambda: module[0].register_forward_hook(lambda *_: None),
+    "part": lambda module, net: put(module._modules, "1", nn.Identity()),
+}
+AROUND = {
+    "deterministic algorithms": deterministic,
+    "autocast": lambda: torch.autocast(torch_device(), torch.bfloat16),
+    "a device": lambda: torch.device("meta"),
+    "hooks of all modules": with_hook,
+}
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Counts how often Python looks at all that the name of a graph follows from."""
+    own = modes._Graphs._found_name
+    counted = Mock()
+    monkeypatch.setattr(modes._Graphs, "_found_name", lambda graphs: (counted(), own(graphs))[1])
+    return counted
+
+
+@since_2_10
+@pytest.mark.parametrize("change", CHANGES)
+def test_each_change_is_noticed(looks: Mock, change: str) -> None:
+    module = Parts().to(torch_device())
+    net = bridge.cell(module)
+    net.set_train()
+
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    compiled, x = ms.jit(call), ms.Tensor(data(2, 3))
+    for _ in range(4):
+        compiled(x)
+    looks.reset_mock()
+    compiled(x)
+    assert looks.call_count == 0
+    name = modes._name_now(call)
+    CHANGES[change](module, net)()
+    assert modes._name_now(call) != name
+
+
+@since_2_10
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
+def test_what_is_around_a_call_is_noticed(looks: Mock, around: Callable[[], Any]) -> None:
+    net = bridge.cell(Parts().to(torch_device()))
+
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    compiled, x = ms.jit(call), ms.Tensor(data(2, 3))
+    for _ in range(4):
+        compiled(x)
+    name = modes._name_now(call)
+    with around():
+        assert modes._name_now(call) != name
+    assert modes._name_now(call) == name
+
+
+def test_a_module_that_changes_in_each_call_is_looked_at_in_each(looks: Mock) -> None:
+    module = Scales().to(torch_device())
+    call = compiled(module)
+    for i in range(40):
+        module.train(i % 2 == 0)
+        check(call, module, data(2, 3))
+    assert looks.call_count >= 40
+    looks.reset_mock()
+    for _ in range(8):
+        check(call, module, data(2, 3))
+    assert looks.call_count < 8 or not _mindspore._NAMES_ARE_KNOWN

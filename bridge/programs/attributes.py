@@ -28,6 +28,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from bridge.programs.calls import no_modes
 from bridge.programs.kept_elsewhere import DEEP, LARGE, MOST, held_by, is_own
 from bridge.programs.named_values import places, shadows
+from bridge.programs.unchanged import Watched
 from bridge.programs.values import copied
 from bridge.programs.written_down import is_of_package, slots_of
 
@@ -420,6 +421,16 @@ class Settings:
         """Whether names find the same objects, these are of the same classes, and arrays and sets hold the same."""
         are_named = all(get(name) is value for get, name, value in self._names)
         return are_named and [*map(type, self._changeable)] == self._classes and all(map(_is_as_it_was, self._copied))
+
+    def watched(self) -> Watched:
+        """All that it asks whether these are in place and what `data` is, and the containers."""
+        named: list[Any] = [(get, (name,), value) for get, name, value in self._names]
+        if self._copied:
+            named.append((self.are_in_place, (), True))
+        if self._noted:
+            data = self.data()
+            named.append((lambda: self.data() == data, (), True))
+        return Watched(self.containers, self._changeable, [], named)
 
     def others(self, before: Settings) -> set[tuple[str, str]]:
         """Those that are not as they were before, by the paths of the parts and the names there."""

@@ -17,6 +17,7 @@ import torch
 from bridge.primitive.kernel import one_at_a_time
 from bridge.programs.attributes import Settings
 from bridge.programs.in_cpp import library
+from bridge.programs.unchanged import Watched
 
 _MANY = 8  # graphs of a module; a value that changes in each step has more
 
@@ -46,6 +47,10 @@ class Configuration:
                     self._number = self._found(before)
                     self._is_known = self._is_noted and self._number not in self._unknown
         return self._number
+
+    def watched(self) -> Watched:
+        """What the number follows from."""
+        return self._now.watched()
 
     def name_among(self, tensors: set[int]) -> str:
         """The name of one of its tensors with these ids, besides its own; empty if there is none."""

@@ -23,6 +23,12 @@ def library() -> Any:
     found.ms_ext_free_contents.restype = None
     found.ms_ext_contents_are_same.argtypes = [ctypes.c_void_p]
     found.ms_ext_contents_are_same.restype = ctypes.c_bool
+    found.ms_ext_unchanged.argtypes = [*[ctypes.py_object] * 4, ctypes.c_bool]
+    found.ms_ext_unchanged.restype = ctypes.c_void_p
+    found.ms_ext_free_unchanged.argtypes = [ctypes.c_void_p]
+    found.ms_ext_free_unchanged.restype = None
+    found.ms_ext_is_unchanged.argtypes = [ctypes.c_void_p]
+    found.ms_ext_is_unchanged.restype = ctypes.c_bool
     found.ms_ext_set_item_method.argtypes = [ctypes.py_object, ctypes.c_char_p, ctypes.py_object]
     found.ms_ext_set_item_method.restype = ctypes.py_object
     found.ms_ext_repeated_step.argtypes = [ctypes.py_object] * 4

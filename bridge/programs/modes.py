@@ -20,6 +20,7 @@ from bridge import _mindspore
 from bridge.op import devices
 from bridge.programs.choices import Choices, choices
 from bridge.programs.configurations import Configuration, configuration_of
+from bridge.programs.unchanged import Unchanged, Watched
 
 
 class InGraph(Protocol):
@@ -56,6 +57,9 @@ class _CellMode(NamedTuple):
     cast_to: Any
 
 
+_CHANCES = 8  # so often in a row it is tried whether calls leave all as it is
+
+
 class _Graphs:
     """What the graphs have that MindSpore compiles of a function or Cell."""
 
@@ -68,12 +72,16 @@ class _Graphs:
         self._configurations: dict[Configuration, int] = {}  # and the number of the settings
         self._choices: list[Choices] = []  # those that it was compiled for
         self._on_gpu = devices.target() == "GPU"
-        self._first_dtypes = _other_dtypes
+        self._first_dtypes = self._last_dtypes = _other_dtypes
+        self._last_name = ""
+        self._unchanged: Unchanged | None = None  # what the last name follows from
+        self._chances = _CHANCES
 
     def add(self, states: Sequence[InGraph], cells: Sequence[ms.nn.Cell]) -> None:
         """Take what is in a graph."""
         if not states and not cells:  # it was compiled before
             return
+        self._unchanged, self._chances = None, _CHANCES
         known = {cell() for cell in self._cells}
         met = dict.fromkeys([*cells, *(cell for state in states for cell in state.cells)])
         self._cells += [weakref.ref(cell) for cell in met if cell not in known]
@@ -96,6 +104,33 @@ class _Graphs:
     def name(self) -> str:
         """What tells the modes and settings at hand apart; empty for the first ones. What comes later does not change
         it."""
+        if self._unchanged is not None and self._last_dtypes == _other_dtypes and self._unchanged.holds():
+            self._chances = _CHANCES
+            return self._last_name
+        name = self._found_name()
+        may_hold = self.has_programs() and name == self._last_name and self._chances > 0
+        self._unchanged = self._watch() if may_hold else None
+        self._last_name, self._last_dtypes = name, _other_dtypes
+        return name
+
+    def _watch(self) -> Unchanged | None:
+        """What the name follows from; None if it has to be asked for in each call."""
+        marks = [(state.mark, (), state.mark()) for state in self._states]
+        now = choices(self._on_gpu)
+        if any(mark == 0 for *_, mark in marks) or now != Choices(now.settings):
+            return None
+        self._chances -= 1
+        modes = [
+            (cell, name, value)
+            for cell, mode in zip(self._cells, map(_mode, self._cells), strict=True)
+            for name, value in zip(_MODE, mode, strict=True)
+        ]
+        watched = Watched([vars(part) for part in self._parts.values()], [], modes, marks)
+        for configuration in self._configurations:
+            watched += configuration.watched()
+        return Unchanged(watched, self._on_gpu)
+
+    def _found_name(self) -> str:
         name = _others([part.training for part in self._parts.values()], self._first_modes)
         if (of_cells := [*map(_mode, self._cells)]) != self._first_modes_of_cells:
             name += self._name_of_cells(of_cells)
@@ -137,9 +172,12 @@ def note_other_dtype() -> None:
     _other_dtypes += 1
 
 
+_MODE = "training", "mixed_precision_type"
+
+
 def _mode(cell: weakref.ref[ms.nn.Cell]) -> _CellMode:
     found = cell()
-    return _CellMode(getattr(found, "training", None), getattr(found, "mixed_precision_type", None))
+    return _CellMode(*(getattr(found, name, None) for name in _MODE))
 
 
 def _others(now: Sequence[Any], first: Sequence[Any]) -> str:

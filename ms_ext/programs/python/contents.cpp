@@ -12,6 +12,14 @@ namespace py = pybind11;
 
 namespace {
 
+// Python gives a dictionary another one with each change.
+uint64_t version_of(PyObject *object) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // in 3.12, which is the last one that has it
+  return PyDict_Check(object) ? reinterpret_cast<PyDictObject *>(object)->ma_version_tag : 0;
+#pragma GCC diagnostic pop
+}
+
 bool is_container(const py::handle &object) {
   return PyDict_Check(object.ptr()) || PyList_Check(object.ptr()) || PyTuple_Check(object.ptr());
 }
@@ -35,7 +43,7 @@ void Contents::note(const py::handle &object, const char *besides, bool is_deep,
   } else {
     for (const py::handle item : object) items.push_back(py::reinterpret_borrow<py::object>(item));
   }
-  containers_.push_back({py::reinterpret_borrow<py::object>(object), items});
+  containers_.push_back({py::reinterpret_borrow<py::object>(object), items, version_of(object.ptr())});
   if (!is_deep) return;
   for (const py::object &item : items) {
     if (item) note(item, besides, is_deep, seen);
@@ -50,10 +58,18 @@ bool Contents::is_same(const Container &container) {
            std::equal(items.begin(), items.end(), PySequence_Fast_ITEMS(object),
                       [](const py::object &item, PyObject *now) { return item.ptr() == now; });
   }
-  if (static_cast<size_t>(PyDict_Size(object)) != items.size() / 2) return false;
+  const uint64_t version = version_of(object);
+  if (version == container.version) return true;
+  if (!holds_same(object, items)) return false;
+  container.version = version;
+  return true;
+}
+
+bool Contents::holds_same(PyObject *dictionary, const std::vector<py::object> &items) {
+  if (static_cast<size_t>(PyDict_Size(dictionary)) != items.size() / 2) return false;
   Py_ssize_t position = 0;
   PyObject *key = nullptr, *value = nullptr;
-  for (size_t i = 0; PyDict_Next(object, &position, &key, &value) != 0; i += 2) {
+  for (size_t i = 0; PyDict_Next(dictionary, &position, &key, &value) != 0; i += 2) {
     if (items[i].ptr() != key || (items[i + 1] && items[i + 1].ptr() != value)) return false;
   }
   return true;

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
 #include <unordered_set>
 #include <vector>
 
@@ -22,9 +23,11 @@ class __attribute__((visibility("hidden"))) Contents {
   struct Container {
     pybind11::object object;
     std::vector<pybind11::object> items;  // keys and values of a dictionary in turns; null where that does not count
+    mutable uint64_t version;             // of a dictionary that held these
   };
 
   static bool is_same(const Container &container);
+  static bool holds_same(PyObject *dictionary, const std::vector<pybind11::object> &items);
   void note(const pybind11::handle &object, const char *besides, bool is_deep, std::unordered_set<PyObject *> *seen);
 
   std::vector<Container> containers_;
