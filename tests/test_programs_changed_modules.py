@@ -851,3 +851,74 @@ def test_a_module_that_an_optimizer_of_the_graph_changes_is_a_part(value_and_gra
         return
     with pytest.raises(RuntimeError, match=r"changes Generator's Linear\.weight before.*Make its module"):
         step(z)
+
+
+class Calls(torch.nn.Module):
+    """Calls a function that it was given."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * self.function(x)
+
+
+class Schedule:
+    """A factor that the training sets."""
+
+    def __init__(self) -> None:
+        self.factor, self.table = 1.0, {0: 1.0}
+
+    def of(self, _: torch.Tensor) -> float:
+        return self.factor
+
+    def count(self, _: torch.Tensor) -> float:
+        self.factor += 1
+        return self.factor
+
+
+TAUGHT = {"weight": torch.full((4, 4), 2.0), "bias": torch.ones(4)}
+BOUND: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
+    "a method": (lambda schedule, _: schedule.of, lambda schedule, _: setattr(schedule, "factor", 3.0)),
+    "a partial of it": (
+        lambda schedule, _: functools.partial(schedule.of),
+        lambda schedule, _: setattr(schedule, "factor", 3.0),
+    ),
+    "a dictionary's": (
+        lambda schedule, _: functools.partial(lambda get, x: get(0), schedule.table.get),
+        lambda schedule, _: schedule.table.update({0: 3.0}),
+    ),
+    "a module's": (lambda _, teacher: teacher.forward, lambda _, teacher: teacher.load_state_dict(TAUGHT)),
+    "a module's, which has a mode": (lambda _, teacher: teacher.forward, lambda _, teacher: teacher.train()),
+}
+
+
+class Teacher(torch.nn.Linear):
+    """Has a mode."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return -super().forward(x) if self.training else super().forward(x)
+
+
+@pytest.mark.parametrize("kind", BOUND)
+def test_a_graph_follows_the_object_of_a_method(kind: str) -> None:
+    schedule, teacher = Schedule(), Teacher(4, 4).eval().requires_grad_(False).to(torch_device())
+    function, change = BOUND[kind]
+    module = Calls(function(schedule, teacher)).to(torch_device())
+    call, x = jitted(bridge.cell(module)), data(2, 4)
+
+    def check() -> None:
+        np.testing.assert_array_equal(call(ms.Tensor(x)).asnumpy(), module(on_device(x)).detach().cpu().numpy())
+
+    check()
+    change(schedule, teacher)
+    check()
+
+
+def test_an_object_of_a_method_that_counts_is_refused() -> None:
+    schedule = Schedule()
+    with pytest.raises(RuntimeError, match=r"Calls\.function"):
+        jitted(bridge.cell(Calls(schedule.count)))(ms.Tensor(data(2, 4)))
+    assert schedule.factor == 1.0

@@ -1285,3 +1285,72 @@ def test_what_lies_between_two_sizes(way: str, is_of_buffer: bool) -> None:
         given = [x] if is_of_buffer else [x, bounds]
         expected = module(*map(on_device, given))
         assert np.array_equal(call(*map(ms.Tensor, given)).asnumpy(), expected.cpu().numpy())
+
+
+class OfGraphs(nn.Module):
+    """A loss for each of the graphs that a batch has, whose nodes weigh their degrees."""
+
+    def __init__(self, has_degrees: bool) -> None:
+        super().__init__()
+        self.linear, self.has_degrees = nn.Linear(4, 3), has_degrees
+
+    def forward(self, x: torch.Tensor, batch: torch.Tensor, ends: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        values = self.linear(x)
+        if self.has_degrees:
+            values = values * torch.bincount(ends, minlength=x.shape[0])[:, None]
+        sums = torch.zeros(int(batch.max()) + 1, 3, device=x.device).index_add(0, batch, values)
+        return nn.functional.cross_entropy(sums, labels)
+
+
+class Confuses(nn.Module):
+    """A loss, and the matrix of confusion."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        values = self.linear(x)
+        pairs = torch.bincount(3 * labels + values.argmax(1), minlength=9)
+        return nn.functional.cross_entropy(values, labels), pairs.reshape(3, 3)
+
+
+GROUPS = np.array([0, 0, 1, 1, 1, 2, 2])
+CERTAIN: dict[str, tuple[Callable[[], nn.Module], list[tuple[np.ndarray, ...]]]] = {
+    "graphs": (
+        lambda: OfGraphs(False),
+        [(GROUPS, GROUPS, np.array([1, 2, 0])), (GROUPS[::-1].copy(), GROUPS, np.array([0, 2, 0]))],
+    ),
+    "graphs and degrees": (
+        lambda: OfGraphs(True),
+        [(GROUPS, GROUPS, np.array([1, 2, 0])), (GROUPS // 2, GROUPS + 3, np.array([1, 2]))],
+    ),
+    "confusion": (Confuses, [(GROUPS,), (GROUPS[::-1].copy(),)]),
+}
+
+
+@pytest.mark.usefixtures("own_programs")
+@pytest.mark.parametrize("value_and_grad", [ms.value_and_grad, bridge.value_and_grad])
+@pytest.mark.parametrize("kind", CERTAIN)
+def test_sizes_that_only_fit_if_they_are_certain_ones(kind: str, value_and_grad: Any) -> None:
+    make, batches = CERTAIN[kind]
+    torch.manual_seed(0)
+    module = make().to(torch_device())
+    net = bridge.cell(copy.deepcopy(module))
+    has_aux = kind == "confusion"
+    differentiate = value_and_grad(net, None, net.trainable_params(), has_aux=has_aux)
+
+    @ms.jit
+    def call(*batch):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return differentiate(*batch)
+
+    for batch in batches:
+        x = data(7, 4)
+        found, gradients = call(ms.Tensor(x), *map(ms.Tensor, batch))
+        values = module(on_device(x), *map(on_device, batch))
+        loss = values[0] if has_aux else values
+        expected = torch.autograd.grad(loss, list(module.parameters()))
+        for one, other in zip(
+            [*(found if has_aux else [found]), *gradients], [*(values if has_aux else [loss]), *expected], strict=True
+        ):
+            np.testing.assert_array_equal(one.asnumpy(), other.detach().cpu().numpy())

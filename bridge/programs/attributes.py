@@ -40,8 +40,7 @@ _ARRAYS = (array.array, bytearray)  # Python's own
 _LARGEST = 100_000  # of a large container only which objects it holds is looked at, and of a larger one nothing
 # What is not looked into: bridge/programs/kept_elsewhere.py knows functions, classes and files.
 _WHOLE = (
-    *_PLAIN, type(None), torch.Tensor, torch.nn.Module, ms.Tensor, ms.nn.Cell, type, FunctionType, MethodType,
-    BuiltinFunctionType, ModuleType,
+    *_PLAIN, type(None), torch.Tensor, torch.nn.Module, ms.Tensor, ms.nn.Cell, type, FunctionType, ModuleType,
 )  # fmt: skip
 _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator)
 # Of what a file has, these and objects of the user's classes.
@@ -95,7 +94,7 @@ class _Look:
     def __init__(self) -> None:
         self.modules: list[torch.nn.Module] = []
         self.classes: list[type] = []
-        self.functions: list[FunctionType | MethodType] = []
+        self.functions: list[FunctionType] = []
         self.tensors: list[_Seen] = []
         self._found: dict[int, _Seen] = {}
         self._left = MOST
@@ -108,7 +107,7 @@ class _Look:
         if isinstance(value, _WHOLE):
             if isinstance(value, torch.nn.Module):
                 self.modules.append(value)
-            elif isinstance(value, (FunctionType, MethodType)):
+            elif isinstance(value, FunctionType):
                 self.functions.append(value)
             elif isinstance(value, type):
                 self.classes.append(value)
@@ -611,6 +610,10 @@ def _items(value: Any) -> dict[Any, Any] | None:
         return dict(enumerate(value))
     if isinstance(value, functools.partial):
         return {"func": value.func, "args": value.args, "keywords": value.keywords, **vars(value)}
+    if isinstance(value, MethodType):
+        return {"__func__": value.__func__, "__self__": value.__self__}
+    if isinstance(value, BuiltinFunctionType):
+        return {"__self__": value.__self__} if isinstance(value.__self__, (*_CONTAINERS, *_GENERATORS)) else None
     own = getattr(value, "__dict__", None)
     return {**slots_of(value), **(own or {})} if _has_slots(value) else own
 

@@ -7,14 +7,16 @@ runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
+
+import torch
 
 from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import Refusal
 from bridge.programs.capture import Captured
-from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Sizes, TooManySizes, UnknownSize
+from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Place, Sizes, TooManySizes, UnknownSize
 from bridge.programs.size_numbers import SizeNumber
 
 # So many of PyTorch's calls are made without data to find what fits: that takes some ten seconds.
@@ -149,9 +151,20 @@ class _Search:
 
 def _candidates(tape: Any, number: SizeNumber, guesses: Iterable[int]) -> list[int]:
     """What a size may have to be: the likeliest ones first."""
-    present = tape.held.size(tape.data_sizes.places[number])
+    place = tape.data_sizes.places[number]
+    present = tape.held.size(place)
     found = [] if present is None else [present]
     found += guesses
-    for tensor in reversed(tape.tensors):
-        found += (size for size in tensor.shape if size > 1)  # others fit without being meant
+    found += _least(tape, place)
+    sizes = [size for tensor in reversed(tape.tensors) for size in tensor.shape if size > 1]
+    found += sizes  # others fit without being meant
+    if number.is_integer:  # the largest of the numbers from 0 on that so many groups have
+        found += (size - 1 for size in sizes)
     return list(dict.fromkeys(found))
+
+
+def _least(tape: Any, place: Place) -> Iterator[int]:
+    """How many numbers torch.bincount gives there at least, if somebody has said that: often there are no more."""
+    for call in tape.calls:
+        if call.op is torch.ops.aten.bincount.default and place.register in call.results:
+            yield from (least for least in call.arguments[2:] if isinstance(least, int) and least > 1)
