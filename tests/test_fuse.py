@@ -19,7 +19,7 @@ from bridge import aten
 from bridge import nn as tnn
 from bridge.op import devices
 from bridge.primitive.tensors import from_torch, torch_view
-from shared import data, on_device
+from shared import data, on_device, torch_device
 
 
 def numbers(*shape: int) -> ms.Tensor:
@@ -583,3 +583,60 @@ def test_a_method_of_a_cell_sees_twins_of_globals(context_mode: str) -> None:
 
 
 shared_line, shared_scale = Line(4), ms.Tensor(3.0)
+
+
+class Trains:
+    """Has a module of PyTorch's, not its Cell."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+
+    def loss(self, x: Any) -> Any:
+        return aten.sum(self.module(x))
+
+
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+@pytest.mark.parametrize("is_method", [True, False])
+def test_a_module_of_pytorchs_has_gradients_and_is_followed(is_method: bool, mode: int) -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Linear(4, 3).to(torch_device())
+    net, x = bridge.cell(module), numbers(5, 4)
+
+    def loss(x: Any) -> Any:
+        return aten.sum(module(x))
+
+    differentiate = ms.value_and_grad(
+        bridge.fuse(Trains(module).loss if is_method else loss), None, net.trainable_params()
+    )
+
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return differentiate(x)
+
+    call = ms.jit(step) if mode == ms.GRAPH_MODE else step
+    for _ in range(3):
+        value, gradients = call(x)
+        expected = module(on_device(x.asnumpy())).sum()
+        assert value.asnumpy() == expected.item()
+        for one, other in zip(gradients, torch.autograd.grad(expected, list(module.parameters())), strict=True):
+            np.testing.assert_array_equal(one.asnumpy(), other.cpu().numpy())
+        net.trainable_params()[0].set_data(ms.Tensor(module.weight.detach().cpu().numpy() * 2))
+
+
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+def test_a_critic_that_is_no_cell_is_followed(mode: int) -> None:
+    torch.manual_seed(0)
+    critic, generator = torch.nn.Linear(4, 1), torch.nn.Sequential(torch.nn.Linear(4, 4))
+    own = bridge.cell(critic.to(torch_device()))
+    net, x = bridge.cell(generator.to(torch_device())), numbers(5, 4)
+    differentiate = bridge.value_and_grad(lambda x: critic(net(x)).mean(), None, net.trainable_params())
+
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return differentiate(x)
+
+    call = ms.jit(step) if mode == ms.GRAPH_MODE else step
+    for factor in (1.0, 2.0, 3.0):
+        own.weight.set_data(ms.Tensor(critic.weight.detach().cpu().numpy() * np.float32(factor)))
+        expected = critic(generator(on_device(x.asnumpy()))).mean()
+        found = torch.autograd.grad(expected, list(generator.parameters()))
+        for one, other in zip(call(x)[1], found, strict=True):
+            np.testing.assert_array_equal(one.asnumpy(), other.cpu().numpy())

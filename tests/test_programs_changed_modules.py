@@ -19,6 +19,7 @@ import torch
 from mindspore import nn
 
 import bridge
+import of_users.settings
 from bridge.programs import attributes, plan
 from of_users import networks, settings
 from shared import data, modes, on_device, torch_device
@@ -922,3 +923,59 @@ def test_an_object_of_a_method_that_counts_is_refused() -> None:
     with pytest.raises(RuntimeError, match=r"Calls\.function"):
         jitted(bridge.cell(Calls(schedule.count)))(ms.Tensor(data(2, 4)))
     assert schedule.factor == 1.0
+
+
+def by_table(x: torch.Tensor) -> torch.Tensor:
+    return x * TABLED["factor"]
+
+
+TABLED = {"factor": 1.0}
+ACTIVATIONS = {"scaled": by_table}
+
+
+class Described:
+    """Gives a module what its file has."""
+
+    factor = 1.0
+
+    def __get__(self, owner: Any, kind: Any) -> float:
+        return self.factor
+
+
+class Named(torch.nn.Module):
+    """Finds numbers by names that lead through other things."""
+
+    described = Described()
+
+    def forward(self, x: torch.Tensor, by: float = 1.0) -> torch.Tensor:
+        from of_users.settings import K
+
+        return ACTIVATIONS["scaled"](x) * self.described * of_users.settings.D["k"] * K * by
+
+
+def change_defaults() -> None:
+    function: Any = Named.forward
+    function.__defaults__ = (function.__defaults__[0] + 1,)
+
+
+THROUGH: list[Callable[[], Any]] = [
+    lambda: TABLED.update(factor=TABLED["factor"] + 1),
+    lambda: setattr(Described, "factor", Described.factor + 1),
+    lambda: settings.D.update(k=settings.D["k"] + 1),
+    lambda: setattr(settings, "K", settings.K + 1),
+    change_defaults,
+]
+
+
+def test_names_that_lead_through_other_things() -> None:
+    call, x = jitted(bridge.cell(Named())), data(2, 3)
+    before = TABLED.copy(), Described.factor, settings.D.copy(), settings.K
+    try:
+        for change in (*THROUGH, *THROUGH):
+            np.testing.assert_array_equal(call(ms.Tensor(x)).asnumpy(), Named()(on_device(x)).cpu().numpy())
+            change()
+        np.testing.assert_array_equal(call(ms.Tensor(x)).asnumpy(), Named()(on_device(x)).cpu().numpy())
+    finally:
+        table, Described.factor, own, settings.K = before
+        TABLED.update(table)
+        settings.D.update(own)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -42,21 +43,37 @@ def places(sources: Iterable[Any]) -> Iterator[Place]:
             continue
         done.add(id(source))
         for where, names, values, inside in _namespaces(source):
-            for name in sorted({*names} & values.keys()):
-                value = function_of(values[name])
-                if isinstance(value, ModuleType):
-                    if not is_of_package(value.__name__):
-                        is_passed = isinstance(source, FunctionType) and name in passed_on(source.__code__)
-                        keys = all_in(value) if is_passed else inside & vars(value).keys()
-                        found = {key: function_of(vars(value)[key]) for key in keys}
-                        left += found.values()
-                        for key, item in found.items():
-                            if not isinstance(item, (FunctionType, type, ModuleType)):
-                                yield Place(value.__name__, key, vars(value).get)
-                elif isinstance(value, (FunctionType, type)):
+            passed = passed_on(source.__code__) if isinstance(source, FunctionType) else frozenset[str]()
+            for place in _places_in(where, {*names}, values, inside, passed):
+                value = function_of(place.get(place.name))
+                if isinstance(value, (FunctionType, type)):
                     left.append(value)
-                elif not (name.startswith("__") and name.endswith("__")) and name != "_abc_impl":
-                    yield Place(where, name, values.get)
+                elif not (place.name.startswith("__") and place.name.endswith("__")) and place.name != "_abc_impl":
+                    left += [*_functions_in(value), type(value)]
+                    yield place
+
+
+def _places_in(
+    where: str, names: set[str], values: Mapping[str, Any], inside: frozenset[str], passed: frozenset[str]
+) -> Iterator[Place]:
+    """The names that find values among some, and in the user's modules that they lead to."""
+    modules = [(where, names, values)]
+    done: set[int] = set()
+    while modules:
+        where, names, values = modules.pop()
+        for name in sorted(names & values.keys()):
+            value = values[name]
+            if not isinstance(value, ModuleType):
+                yield Place(where, name, values.get)
+            elif not is_of_package(value.__name__) and id(value) not in done:
+                done.add(id(value))
+                modules.append((value.__name__, all_in(value) if name in passed else {*inside}, vars(value)))
+
+
+def _functions_in(value: Any) -> list[Any]:
+    """The functions and classes in a container, as in a table of activations."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [one for one in map(function_of, items) if isinstance(one, (FunctionType, MethodType, type))]
 
 
 def shadows(kind: type) -> Iterator[Place]:
@@ -81,12 +98,30 @@ def _namespaces(source: Any) -> Iterator[tuple[str, Collection[str], Mapping[str
         return
     names, inside = _names(source.__code__)
     yield source.__module__, names, source.__globals__, inside
-    own = {"defaults": source.__defaults__, "keyword defaults": source.__kwdefaults__}
-    yield source.__qualname__, own, own, inside
+    package = source.__globals__.get("__package__")
+    found = ((name, sys.modules.get(name) or sys.modules.get(f"{package}.{name}")) for name in inside)
+    imported = {name: module for name, module in found if module is not None and name not in source.__globals__}
+    yield source.__module__, imported, imported, inside
+    defaults = _Defaults(source)
+    yield source.__qualname__, defaults, defaults, inside
     yield source.__qualname__, vars(source), vars(source), inside
     if source.__closure__:
         cells = _Cells(zip(source.__code__.co_freevars, source.__closure__, strict=True))
         yield source.__qualname__, cells, cells, inside
+
+
+class _Defaults(dict[str, Any]):
+    """Those of a function, as they are when somebody asks."""
+
+    def __init__(self, function: FunctionType) -> None:
+        super().__init__({"defaults": "__defaults__", "keyword defaults": "__kwdefaults__"})
+        self._function = function
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self._function, super().__getitem__(name))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name]
 
 
 class _Cells(dict[str, Any]):

@@ -19,6 +19,7 @@ from bridge.op import devices
 from bridge.primitive import direct
 from bridge.primitive.kernel import one_at_a_time
 from bridge.programs import mindspores, tree
+from bridge.programs.cell import ModuleCell
 from bridge.programs.kept_elsewhere import held_by
 from bridge.programs.own_gradient import call_with_bprop
 from bridge.programs.program import Program
@@ -92,7 +93,8 @@ class Twins:
             return known[1]
         if isinstance(value, (_CellTwin, ObjectTwin)):
             return value
-        if isinstance(value, (ms.Tensor, ms.nn.Cell, Program)) or (isinstance(value, FunctionType) and _is_own(value)):
+        is_made = isinstance(value, (ms.Tensor, ms.nn.Cell, Program, torch.nn.Module))
+        if is_made or (isinstance(value, FunctionType) and _is_own(value)):
             self._make(value)
             return self._known[id(value)][1]
         if isinstance(value, HasTwin):
@@ -215,7 +217,7 @@ class Twins:
                 continue
             if mindspores.stand_in(one) is not one or id(one) in self._known:
                 return True
-            if isinstance(one, (ms.Tensor, ms.nn.Cell, Program, HasTwin)):
+            if isinstance(one, (ms.Tensor, ms.nn.Cell, Program, HasTwin, torch.nn.Module)):
                 return True
             if isinstance(one, FunctionType):
                 if _is_own(one):
@@ -263,8 +265,8 @@ class Twins:
             self._owners[id(twin)] = value
             return twin
 
-        if self._is_made and isinstance(value, (ms.Parameter, Program)):
-            name = value.name
+        if self._is_made and isinstance(value, (ms.Parameter, Program, torch.nn.Module)):
+            name = type(value).__name__ if isinstance(value, torch.nn.Module) else value.name
             raise RuntimeError(
                 f"bridge.fuse: {name} was not there when the program was made, or no name in the function's code leads "
                 "to it: make the program again after a change, and write the attribute's name"
@@ -275,15 +277,17 @@ class Twins:
             known(self._on_memory_of(value))
         elif isinstance(value, Program):
             known(value.on_torch)
-            value.state.follow_parts()
-            self.modules += value.state.modules
-            self.of(list(value.weights))
+            self._add_state(value)
+        elif isinstance(value, torch.nn.Module):  # which runs as it is, and has a Cell's Parameters
+            known(value)
+            if all(part is not value for module in self.modules for part in module.modules()):
+                self._add_state(ModuleCell.of(value).program)
         elif isinstance(value, ms.nn.Cell):
             _refuse_wrapped(value)
             known(_twin_of_cell(self, value))
             self.cells += [part for _, part in value.cells_and_names()]
             self.of(list(value.get_parameters()))
-            self.of([item for _, cell in value.cells_and_names() for item in vars(cell).values()])
+            self.of([item for _, part in value.cells_and_names() for item in vars(part).values()])
             self._objects.append(value)
             self._see(["construct"])
             self._look_into(value)
@@ -292,6 +296,11 @@ class Twins:
             known(_empty_twin_of_function(self, value) if is_function else twin_of_object(self, value))
             self._unseen.append(value)
             self._look_around()
+
+    def _add_state(self, program: Program) -> None:
+        program.state.follow_parts()
+        self.modules += (module for module in program.state.modules if all(one is not module for one in self.modules))
+        self.of(list(program.weights))
 
     def _look_around(self) -> None:
         """Make the twins of what the functions and objects made since lead to: one after the other, because a chain of
