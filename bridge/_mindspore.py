@@ -120,6 +120,22 @@ class _Asked(threading.local):
     positions: frozenset[int] = frozenset()
 
 
+def check_weights(check: Callable[[Any], None]) -> None:
+    """Have a function called with each weight that `mindspore.grad` and `value_and_grad` are given in a list."""
+
+    def checking(make: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(make)
+        def made(self: Any, fn: Any, weights: Any = None, *grad_position: Any) -> Any:
+            for weight in weights if isinstance(weights, (list, tuple)) else ():
+                check(weight)
+            return make(self, fn, weights, *grad_position)
+
+        return made
+
+    for kind in (_composite.GradOperation, _composite._Grad):
+        kind.__call__ = checking(kind.__call__)
+
+
 def record_only_what_is_asked(leave_out: Callable[[Sequence[Tensor]], None]) -> None:
     """Have `leave_out` take the arguments that PyNative mode records a function for, but whose gradients nobody asks
     for: MindSpore takes all arguments for such that need one. Where one recording is inside another, it is left alone,

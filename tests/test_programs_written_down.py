@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextvars
+import datetime
 import functools
 import os
 import pathlib
+import secrets
 import subprocess
 import sys
 from types import MethodType, SimpleNamespace
@@ -142,6 +144,9 @@ def test_what_cannot_be_followed_is_not_kept() -> None:
         lambda module, x: x * float(np.load("scale.npy")),
         lambda module, x: x * len(os.listdir()),
         lambda module, x: x * os.path.exists("scale.txt"),
+        lambda module, x: x * float(subprocess.check_output(["cat", "scale.txt"])),
+        lambda module, x: x * datetime.datetime.now().microsecond,
+        lambda module, x: x * secrets.randbelow(9),
         lambda module, x: x * float(os.environ["_".join(["SCALE", "OF"])]),
         lambda module, x: x * float(os.environ.get(ENVIRONMENT + "OF", "2")),
         lambda module, x: x * float({**os.environ}["SCALE_OF"]),

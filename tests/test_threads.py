@@ -224,6 +224,28 @@ def test_graphs_leave_openmp_no_threads_but_the_callers() -> None:
     assert_alone(graphs_leave_no_threads)
 
 
+class Sorts(torch.nn.Module):
+    """Its number of results is known when the graph runs, and PyTorch has no gradient for one of them."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.sort(x)[0], x.unique()
+
+
+def a_backward_fails_while_a_graph_runs() -> None:
+    cell = bridge.cell(Sorts())
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return cell(x)
+
+    call(ms.Tensor(DATA))
+
+
+@pytest.mark.usefixtures("own_programs")
+def test_a_backward_that_failed_does_not_keep_the_process() -> None:
+    assert_alone(a_backward_fails_while_a_graph_runs)
+
+
 def first_steps_have_as_many_threads() -> None:
     """The first step is on a thread of MindSpore's, and oneDNN adds in another order with another number of threads."""
     torch.set_num_threads(1)

@@ -296,6 +296,9 @@ def test_what_is_wrong_is_said() -> None:
     ):
         with pytest.raises(TypeError, match=words):
             bridge.value_and_grad(two_results, None, weights)  # type: ignore[arg-type]
+    for make_gradient in (ms.value_and_grad, ms.grad):
+        with pytest.raises(TypeError, match=r"takes MindSpore's Parameters, as .* not PyTorch's Parameter"):
+            make_gradient(two_results, None, list(torch.nn.Linear(3, 3).parameters()))
     with pytest.raises(ValueError, match="grad_position has 2, and there are 2 arguments"):
         bridge.value_and_grad(two_results, 2)(x, x)
     with pytest.raises(TypeError, match="grad_position has 1, and that argument is no Tensor but of type int"):

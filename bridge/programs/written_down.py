@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import builtins
 import copyreg
+import datetime
 import dis
 import enum
 import functools
@@ -19,15 +20,20 @@ import importlib
 import inspect
 import io
 import itertools
+import linecache
 import operator
 import os
 import pathlib
 import pickle
 import platform
+import random
+import secrets
 import socket
+import subprocess
 import sys
 import sysconfig
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import (
@@ -105,7 +111,10 @@ _DO_NOT_TELL = (
     os.listdir, os.scandir, os.walk, os.stat, os.getpid, os.getppid, os.urandom, os.path.exists, os.path.isfile,
     os.path.isdir, os.path.getsize, os.path.getmtime, glob.glob, glob.iglob, time.time, time.time_ns, time.monotonic,
     time.perf_counter, np.load, np.loadtxt, np.genfromtxt, np.fromfile, np.memmap, torch.load, torch.from_file,
-    importlib.import_module, inspect.currentframe, inspect.stack, sys._getframe,
+    importlib.import_module, inspect.currentframe, inspect.stack, sys._getframe, datetime.datetime, datetime.date,
+    os.popen, os.system, random.SystemRandom, secrets.choice, secrets.randbelow, secrets.randbits, secrets.token_bytes,
+    secrets.token_hex, subprocess.Popen, subprocess.check_output, subprocess.getoutput, subprocess.run, uuid.uuid1,
+    uuid.uuid4, linecache.getline, linecache.getlines,
 )  # fmt: skip
 _READING = frozenset(map(id, (*_TELL, *_DO_NOT_TELL, sys.modules)))
 _GETTERS = (operator.attrgetter, operator.methodcaller)

@@ -9,8 +9,8 @@
 
 namespace ms_ext {
 
-// What runs while this lives leaves no object of Python's with the thread. torch.autograd.grad does, and what is left of
-// a backward that failed, and the end of the thread would want the GIL to free it.
+// What runs while this lives leaves no object of Python's with the thread. torch.autograd.grad does, and what is left
+// of a backward that failed, and the end of the thread would want the GIL to free it.
 class LeavesNoPython {
  public:
   LeavesNoPython() : before_(at::impl::ThreadLocalPythonObjects::get_state()) {}
