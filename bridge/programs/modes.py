@@ -115,9 +115,10 @@ class _Graphs:
 
     def _watch(self) -> Unchanged | None:
         """What the name follows from; None if it has to be asked for in each call."""
-        marks = [(state.mark, (), state.mark()) for state in self._states]
+        marks = [(state.mark, (), first.mark) for state, first in self._states.items()]
         now = choices(self._on_gpu)
-        if any(mark == 0 for *_, mark in marks) or now != Choices(now.settings):
+        tells_all = all(mark != 0 and ask() == mark for ask, _, mark in marks)  # another than the first one does not
+        if not tells_all or now != Choices(now.settings):
             return None
         self._chances -= 1
         modes = [
