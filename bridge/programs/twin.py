@@ -265,6 +265,9 @@ class Twins:
             self._owners[id(twin)] = value
             return twin
 
+        if isinstance(value, torch.nn.Module) and (self._is_part(value) or (self._is_made and not _has_state(value))):
+            known(value)
+            return
         if self._is_made and isinstance(value, (ms.Parameter, Program, torch.nn.Module)):
             name = type(value).__name__ if isinstance(value, torch.nn.Module) else value.name
             raise RuntimeError(
@@ -280,8 +283,7 @@ class Twins:
             self._add_state(value)
         elif isinstance(value, torch.nn.Module):  # which runs as it is, and has a Cell's Parameters
             known(value)
-            if all(part is not value for module in self.modules for part in module.modules()):
-                self._add_state(ModuleCell.of(value).program)
+            self._add_state(ModuleCell.of(value).program)
         elif isinstance(value, ms.nn.Cell):
             _refuse_wrapped(value)
             known(_twin_of_cell(self, value))
@@ -296,6 +298,10 @@ class Twins:
             known(_empty_twin_of_function(self, value) if is_function else twin_of_object(self, value))
             self._unseen.append(value)
             self._look_around()
+
+    def _is_part(self, module: torch.nn.Module) -> bool:
+        """Whether a module is a part of one that was met."""
+        return any(part is module for met in self.modules for part in met.modules())
 
     def _add_state(self, program: Program) -> None:
         program.state.follow_parts()
@@ -396,6 +402,10 @@ def _refuse_wrapped(cell: ms.nn.Cell) -> None:
 
 def _is_own_method(method: Any) -> bool:
     return isinstance(method, FunctionType) and _is_own(method)
+
+
+def _has_state(module: torch.nn.Module) -> bool:
+    return any(part._parameters or part._buffers for part in module.modules())
 
 
 def _has_tensor(value: Any) -> bool:
