@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -287,3 +288,39 @@ def test_an_error_at_a_size_is_pytorchs() -> None:
     # MindSpore does not run a graph again whose inference has failed; others it does.
     other: Any = bridge.cell(Fails())
     assert other(ms.Tensor(np.ones(4, np.float32))).shape == (1, 4)
+
+
+class Positions(nn.Module):
+    """Has an image beside the positions of its pixels, whose sizes PyTorch finds by the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows, columns = (torch.linspace(0, 1, size, device=x.device) for size in x.shape[1:3])
+        places = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), -1).sin()
+        return self.linear(torch.cat([x, places.expand(x.shape[0], -1, -1, -1)], -1))
+
+
+def test_four_unknown_sizes_are_not_guessed_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    largest = [0]
+    make = plan.make
+
+    def measured(function: Any, state: Any, inputs: Any, *others: Any, **named: Any) -> Any:
+        largest[0] = max(largest[0], *(math.prod(one.shape) for one in inputs), 0)
+        return make(function, state, inputs, *others, **named)
+
+    monkeypatch.setattr(plan, "make", measured)
+    module = Positions().to(torch_device())
+    net = bridge.cell(module)
+
+    @ms.jit(dynamic=1)
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    for shape in ((2, 8, 8, 1), (2, 9, 10, 1), (3, 8, 8, 1), (4, 7, 9, 1)):
+        x = data(*shape)
+        expected = module(torch.from_numpy(x).to(torch_device()))
+        np.testing.assert_array_equal(call(ms.Tensor(x)).asnumpy(), expected.detach().cpu().numpy())
+    assert 100 < largest[0] <= 2**27

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import itertools
 import json
+import math
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -50,6 +51,8 @@ _MOST_FLIPPED = 8
 _MOST_FIXED = 2
 # So many of the known sizes are tried for those unknown.
 _MOST_OTHERS = 8
+# Of an input where sizes are guessed: for some calls PyTorch is asked with zeros.
+_MOST_ELEMENTS = 2**27
 _NOT_COUNTED = (
     "what data decides leads to a size that the graph does not count, because no run that was tried while MindSpore "
     "compiled had it: PyNative mode takes it"
@@ -299,7 +302,9 @@ class _Family:
             return [filled(shape, one) for shape, one in zip(unknown, fill, strict=True)]
 
         for first, second in (_FAR_APART, *stand_ins(spec.shape for spec in self._specs)):
-            yield [guess(first, 0), guess(second, 1)]
+            pair = [guess(first, 0), guess(second, 1)]
+            if all(math.prod(shape) <= _MOST_ELEMENTS for shapes in pair for shape in shapes):
+                yield pair
         (usual, _), *_ = STAND_INS_OF_SIZES
         for answer in (1, 0):  # all together may be an error, as if no class were there
             for i, position in enumerate(self._unknown):
