@@ -979,3 +979,24 @@ def test_names_that_lead_through_other_things() -> None:
         table, Described.factor, own, settings.K = before
         TABLED.update(table)
         settings.D.update(own)
+
+
+class Looks(torch.nn.Module):
+    """Takes a number from a dictionary of its own."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key, self.numbers = key, {key: 1.0}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.numbers[self.key]
+
+
+@pytest.mark.parametrize("key", ["training", "", "other"])
+def test_every_key_of_a_dictionary_counts(key: str) -> None:
+    module = Looks(key)
+    call = jitted(bridge.cell(module))
+    for number in (1.0, 3.0):
+        module.numbers[key] = number
+        for _ in range(4):
+            assert call(ms.Tensor(np.ones(1, np.float32))).asnumpy() == number

@@ -325,11 +325,13 @@ class Settings:
     their parameters.
 
     Attributes:
-        containers: the dictionaries and lists that these are in.
+        namespaces: the attributes of the module and its parts.
+        containers: the other dictionaries and lists that these are in.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
         look = _Look()
+        self.namespaces: list[dict[str, Any]] = []
         self.containers: list[Any] = []
         self._storages: list[StorageWeakRef] = []
         self._noted: list[_Seen] = []
@@ -368,7 +370,8 @@ class Settings:
         self._changeable, self._classes = changeable, [*map(type, changeable)]
 
     def _add(self, where: str, part: torch.nn.Module, settings: Iterable[tuple[str, Any]], look: _Look) -> None:
-        self.containers += [vars(part), *_registers(part), part._buffers]
+        self.namespaces.append(vars(part))
+        self.containers += [*_registers(part), part._buffers]
         for name, value in settings:
             self._note(where, name, value, look)
 
@@ -429,7 +432,7 @@ class Settings:
         if self._noted:
             data = self.data()
             named.append((lambda: self.data() == data, (), True))
-        return Watched(self.containers, self._changeable, [], named)
+        return Watched([*self.namespaces, *self.containers], self._changeable, [], named)
 
     def others(self, before: Settings) -> set[tuple[str, str]]:
         """Those that are not as they were before, by the paths of the parts and the names there."""

@@ -78,13 +78,14 @@ class Configuration:
                 settings.leave_out(self._own)
 
     def _is_same(self) -> bool:
-        is_same = self._watched.are_same() and self._now.are_in_place()
+        is_same = all(held.is_same() for held in self._held) and self._now.are_in_place()
         return is_same and self._data == self._now.data()
 
     def _look(self) -> None:
         self._now = Settings(self._module)
         self._now.leave_out(self._own)
-        self._watched = _Watched(self._now.containers)
+        # The mode is no setting (modes.py).
+        self._held = [_Held(self._now.namespaces, besides=b"training"), _Held(self._now.containers)]
         if self._is_known:
             self._now.leave_out_data(self._taken)
         self._data = self._now.data()
@@ -104,14 +105,20 @@ class Configuration:
         return len(self._met) - 1
 
 
-class _Watched:
-    """Containers, which hold the objects that they held when this was made."""
+class _Held:
+    """What containers held when this was made.
 
-    def __init__(self, containers: list[Any]) -> None:
-        self._address = library().ms_ext_contents(containers)
+    Args:
+        containers: dictionaries, lists and tuples.
+        besides: the key of dictionaries whose value does not count; None if all count.
+    """
+
+    def __init__(self, containers: list[Any], besides: bytes | None = None) -> None:
+        self._address = library().ms_ext_contents(containers, besides)
         weakref.finalize(self, library().ms_ext_free_contents, self._address)
 
-    def are_same(self) -> bool:
+    def is_same(self) -> bool:
+        """Whether they hold the same objects."""
         return bool(library().ms_ext_contents_are_same(self._address))
 
 

@@ -17,7 +17,7 @@ def library() -> Any:
     found.ms_ext_gradients_of.restype = ctypes.py_object
     found.ms_ext_choices.argtypes = [ctypes.c_bool]
     found.ms_ext_choices.restype = ctypes.c_uint64
-    found.ms_ext_contents.argtypes = [ctypes.py_object]
+    found.ms_ext_contents.argtypes = [ctypes.py_object, ctypes.c_char_p]
     found.ms_ext_contents.restype = ctypes.c_void_p
     found.ms_ext_free_contents.argtypes = [ctypes.c_void_p]
     found.ms_ext_free_contents.restype = None

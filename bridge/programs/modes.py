@@ -126,7 +126,7 @@ class _Graphs:
             for cell, mode in zip(self._cells, map(_mode, self._cells), strict=True)
             for name, value in zip(_MODE, mode, strict=True)
         ]
-        watched = Watched([vars(part) for part in self._parts.values()], [], modes, marks)
+        watched = Watched([], [], modes, marks)
         for configuration in self._configurations:
             watched += configuration.watched()
         return Unchanged(watched, self._on_gpu)

@@ -42,8 +42,8 @@ def places(sources: Iterable[Any]) -> Iterator[Place]:
         if id(source) in done or not _is_users(source):
             continue
         done.add(id(source))
+        passed = passed_on(source.__code__) if isinstance(source, FunctionType) else frozenset[str]()
         for where, names, values, inside in _namespaces(source):
-            passed = passed_on(source.__code__) if isinstance(source, FunctionType) else frozenset[str]()
             for place in _places_in(where, {*names}, values, inside, passed):
                 value = function_of(place.get(place.name))
                 if isinstance(value, (FunctionType, type)):

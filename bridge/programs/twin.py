@@ -93,8 +93,8 @@ class Twins:
             return known[1]
         if isinstance(value, (_CellTwin, ObjectTwin)):
             return value
-        is_made = isinstance(value, (ms.Tensor, ms.nn.Cell, Program, torch.nn.Module))
-        if is_made or (isinstance(value, FunctionType) and _is_own(value)):
+        has_state = isinstance(value, (ms.Tensor, ms.nn.Cell, Program, torch.nn.Module))
+        if has_state or (isinstance(value, FunctionType) and _is_own(value)):
             self._make(value)
             return self._known[id(value)][1]
         if isinstance(value, HasTwin):

@@ -36,7 +36,7 @@ void Contents::note(const py::handle &object, const char *besides, bool is_deep,
   std::vector<py::object> items;
   if (PyDict_Check(object.ptr())) {
     for (const auto &[key, value] : py::reinterpret_borrow<py::dict>(object)) {
-      const bool counts = !py::isinstance<py::str>(key) || py::cast<std::string>(key) != besides;
+      const bool counts = besides == nullptr || !py::isinstance<py::str>(key) || py::cast<std::string>(key) != besides;
       items.push_back(py::reinterpret_borrow<py::object>(key));
       items.push_back(counts ? py::reinterpret_borrow<py::object>(value) : py::object());
     }
@@ -83,10 +83,10 @@ using ms_ext::Contents;
 
 extern "C" {
 
-// What a module has, without its mode (bridge/programs/configurations.py). Args: a list of dictionaries and lists.
-void *ms_ext_contents(PyObject *containers) {
+// What a module has (bridge/programs/configurations.py). Args: see Contents.
+void *ms_ext_contents(PyObject *containers, const char *besides) {
   try {
-    return new Contents(pybind11::reinterpret_borrow<pybind11::list>(containers), "training", /*is_deep=*/false);
+    return new Contents(pybind11::reinterpret_borrow<pybind11::list>(containers), besides, /*is_deep=*/false);
   } catch (...) {
     torch::translate_exception_to_python(std::current_exception());
     return nullptr;

@@ -12,8 +12,8 @@ namespace ms_ext {
 // Used with the GIL.
 class __attribute__((visibility("hidden"))) Contents {
  public:
-  // Args: dictionaries, lists and tuples; a key of dictionaries whose value does not count; whether the containers in
-  // them count too.
+  // Args: dictionaries, lists and tuples; a key of dictionaries whose value does not count, or null; whether the
+  // containers in them count too.
   Contents(const pybind11::list &roots, const char *besides, bool is_deep);
 
   // Whether they hold the same objects as when this was made, in the same order.

@@ -17,7 +17,7 @@ void *as_pointer(const py::handle &address) { return PyLong_AsVoidPtr(address.pt
 }  // namespace
 
 RepeatedLaunch::RepeatedLaunch(const py::dict &given)
-    : contents_(given["containers"], /*besides=*/"", /*is_deep=*/true),
+    : contents_(given["containers"], /*besides=*/nullptr, /*is_deep=*/true),
       rate_(static_cast<const float *>(as_pointer(given["rate"]))),
       value_(*rate_),
       gradients_(given["gradients"]),

@@ -29,7 +29,9 @@ class __attribute__((visibility("hidden"))) Unchanged {
   // Args: see Watched in bridge/programs/unchanged.py.
   Unchanged(const py::list &containers, const py::list &objects, const py::list &attributes, const py::list &questions,
             bool on_gpu)
-      : contents_(containers, /*besides=*/"", /*is_deep=*/false), on_gpu_(on_gpu), choices_(ms_ext_choices(on_gpu)) {
+      : contents_(containers, /*besides=*/nullptr, /*is_deep=*/false),
+        on_gpu_(on_gpu),
+        choices_(ms_ext_choices(on_gpu)) {
     for (const py::handle object : objects) {
       classes_.emplace_back(py::reinterpret_borrow<py::object>(object), py::type::of(object));
     }
