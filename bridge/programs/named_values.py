@@ -72,7 +72,10 @@ def _places_in(
 
 def _functions_in(value: Any) -> list[Any]:
     """The functions and classes in a container, as in a table of activations."""
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    if isinstance(value, dict):
+        items: Iterable[Any] = dict.values(value)  # a table's own methods may import all that it knows
+    else:
+        items = value if isinstance(value, (list, tuple)) else ()
     return [one for one in map(function_of, items) if isinstance(one, (FunctionType, MethodType, type))]
 
 
