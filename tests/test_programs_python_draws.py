@@ -215,6 +215,33 @@ def test_what_compiles_draws_nothing() -> None:
     assert after == state()
 
 
+picked: Callable[[], float] = random.random
+
+
+def half() -> float:
+    return 0.5
+
+
+class Picks(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * picked()
+
+
+def test_a_name_may_get_a_function_that_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = bridge.cell(Picks())
+    x = np.ones((2, 3), np.float32)
+    random.seed(0)
+    expected = random.random()
+    random.seed(0)
+    np.testing.assert_array_equal(net(ms.Tensor(x)).asnumpy(), x * np.float32(expected))
+    monkeypatch.setitem(globals(), "picked", half)
+    np.testing.assert_array_equal(net(ms.Tensor(x)).asnumpy(), x / 2)
+    monkeypatch.setitem(globals(), "picked", random.random)
+    random.seed(0)
+    np.testing.assert_array_equal(net(ms.Tensor(x)).asnumpy(), x * np.float32(expected))
+
+
 def test_two_cells_of_a_graph_draw_in_turn() -> None:
     class Noisy(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType, FunctionType, ModuleType
+from types import FrameType, FunctionType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,6 +26,7 @@ import torch
 
 from bridge.programs.calls import Refusal, no_modes
 from bridge.programs.kept_elsewhere import is_own
+from bridge.programs.loaded_modules import Places
 from bridge.programs.replaced import Replacement
 
 T = TypeVar("T")
@@ -66,6 +67,7 @@ def capture_again(capture: Callable[[], T]) -> T:
 
 
 _functions: dict[FunctionType, None] = {}  # these
+_places = Places(lambda value: type(value) is FunctionType and value in _functions)
 _is_given = False  # whether a function that takes known arrays and numbers has been given others
 
 
@@ -99,6 +101,7 @@ def note_function(frame: FrameType | None) -> None:
             if function in _functions:
                 return
             _functions[function] = None
+            _places.forget()
             raise CaptureAgain
         frame = frame.f_back
 
@@ -195,17 +198,8 @@ def replacements(by_itself: Callable[[], Any]) -> list[Replacement]:
             what tells whether it has drawn by then.
     """
     stand_ins = {id(function): _stand_in(function, by_itself) for function in _functions}
-    found = [Replacement(holder, name, stand_ins[id(value)]) for holder, name, value in _places()] if stand_ins else []
+    found = [Replacement(holder, name, stand_ins[id(value)]) for holder, name, value in _places] if stand_ins else []
     return [*found, *(_OF_PYTORCHS if _is_given else ())]
-
-
-def _places() -> Iterator[tuple[ModuleType, str, FunctionType]]:
-    for module in list(sys.modules.values()):
-        if type(module) is not ModuleType:
-            continue
-        for name, value in list(vars(module).items()):
-            if type(value) is FunctionType and value in _functions:
-                yield module, name, value
 
 
 def _stand_in(function: FunctionType, by_itself: Callable[[], Any]) -> Callable[..., Any]:

@@ -23,6 +23,8 @@ def library() -> Any:
     found.ms_ext_free_contents.restype = None
     found.ms_ext_contents_are_same.argtypes = [ctypes.c_void_p]
     found.ms_ext_contents_are_same.restype = ctypes.c_bool
+    found.ms_ext_version_of.argtypes = [ctypes.py_object]
+    found.ms_ext_version_of.restype = ctypes.c_uint64
     found.ms_ext_unchanged.argtypes = [*[ctypes.py_object] * 4, ctypes.c_bool]
     found.ms_ext_unchanged.restype = ctypes.c_void_p
     found.ms_ext_free_unchanged.argtypes = [ctypes.c_void_p]

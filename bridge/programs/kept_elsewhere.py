@@ -12,7 +12,7 @@ import re
 import sysconfig
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from types import FunctionType, SimpleNamespace
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import mindspore as ms
@@ -174,7 +174,7 @@ class KeptElsewhere:
 
 def _is_of(value: Any, module: str) -> bool:
     """Whether a value is a function, a class or an object of a file. bridge/programs/attributes.py knows modules."""
-    if isinstance(value, (torch.nn.Module, ms.nn.Cell)):
+    if isinstance(value, (torch.nn.Module, ms.nn.Cell, ModuleType)):
         return False
     return getattr(value, "__module__", None) == module and hasattr(value, "__dict__")
 

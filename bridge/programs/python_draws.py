@@ -15,7 +15,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import BuiltinFunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from bridge.op import devices
 from bridge.programs import drawn_arrays
 from bridge.programs.calls import AsksForData, Refusal
 from bridge.programs.data_floats import DataFloat, DataFloats
+from bridge.programs.loaded_modules import Places
 from bridge.programs.replaced import Replacement
 
 DEVICE = "python"
@@ -38,6 +39,7 @@ _FUNCTIONS = {
     if getattr(function, "__self__", None) is vars(holder)[drawing].__self__ and not name.endswith(("state", "seed"))
 }
 _NAMES = {id(function): name for name, function in _FUNCTIONS.items()}
+_places = Places(lambda value: type(value) in (MethodType, BuiltinFunctionType) and id(value) in _NAMES)
 # Without arguments these give a number of [0, 1).
 _BELOW_ONE = {"random.random", *(f"numpy.random.{name}" for name in ("rand", "random", "random_sample"))}
 _REFUSED = "{} draws {} in Python, which a graph does not repeat: PyNative mode does"
@@ -99,7 +101,8 @@ def replacements(floats: DataFloats) -> list[Replacement]:
     _register_shape()
     stand_ins = {name: _stand_in(name, floats) for name in _FUNCTIONS}
     of_arrays = drawn_arrays.replacements(_drawing_itself) if devices.target() != "GPU" else []
-    return [*(Replacement(holder, attribute, stand_ins[name]) for holder, attribute, name in _places()), *of_arrays]
+    found = ((holder, attribute, _NAMES[id(value)]) for holder, attribute, value in _places)
+    return [*(Replacement(holder, attribute, stand_ins[name]) for holder, attribute, name in found), *of_arrays]
 
 
 def _stand_in(name: str, floats: DataFloats) -> Callable[..., Any]:
@@ -173,24 +176,3 @@ def _drawing_itself() -> Iterator[Callable[[], bool]]:
             yield lambda: not torch.equal(_state(), before)
         finally:
             _drawing.by_itself = False
-
-
-_found: dict[str, tuple[ModuleType, int, list[tuple[str, str]]]] = {}
-
-
-def _places() -> Iterator[tuple[ModuleType, str, str]]:
-    """The modules that have such a function, as after `from random import random`; their names of it, and its own."""
-    for name, module in list(sys.modules.items()):
-        if type(module) is not ModuleType:
-            continue
-        values = vars(module)
-        known = _found.get(name)
-        if known is None or known[:2] != (module, len(values)):
-            found = [
-                (key, _NAMES[id(value)])
-                for key, value in list(values.items())
-                if type(value) in (MethodType, BuiltinFunctionType) and id(value) in _NAMES
-            ]
-            known = _found[name] = module, len(values), found
-        for key, own in known[2]:
-            yield module, key, own

@@ -9,6 +9,7 @@ function is captured anew.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -76,9 +77,14 @@ def key(written: Written | None, state: Sequence[torch.Tensor], inputs: Any, dev
         sys.version,
     ):
         digest.update(repr(part).encode())
-    for source in sorted(_OWN.glob("*.py")):
-        digest.update(source.read_bytes())
+    digest.update(_own_sources())
     return Key(digest.hexdigest()[:32], written.tensors, state)
+
+
+@functools.cache
+def _own_sources() -> bytes:
+    """What tells the sources of this package from others."""
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sorted(_OWN.glob("*.py")))).digest()
 
 
 def place() -> pathlib.Path:
@@ -130,9 +136,16 @@ def _sources(files: Iterable[str]) -> set[str]:
 
 def _digest(path: str) -> str:
     try:
-        return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+        found = os.stat(path)
+        return _digest_at(path, found.st_mtime_ns, found.st_size, found.st_ino)
     except OSError:
         return "absent"
+
+
+@functools.cache
+def _digest_at(path: str, *_: int) -> str:
+    """The digest of a file that has this time, size and number."""
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
 
 
 def plan(key: Key | None, capture: Callable[[], tuple[Plan, Origin]]) -> Plan:

@@ -97,4 +97,7 @@ void ms_ext_free_contents(void *contents) { delete static_cast<Contents *>(conte
 
 bool ms_ext_contents_are_same(const void *contents) { return static_cast<const Contents *>(contents)->are_same(); }
 
+// What no dictionary has had before its last change (bridge/programs/loaded_modules.py).
+uint64_t ms_ext_version_of(PyObject *dictionary) { return ms_ext::version_of(dictionary); }
+
 }  // extern "C"
