@@ -687,6 +687,50 @@ def test_a_graph_follows_what_its_code_finds_elsewhere(change: Callable[[Any], A
     assert not np.array_equal(found[0], found[1]) and not np.array_equal(found[1], found[2])
 
 
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def halved(x: torch.Tensor) -> torch.Tensor:
+    return x * 0.5
+
+
+shaped = doubled
+
+
+class CallsByName(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.relu(shaped(x)) + self.shifted(x)
+
+    def shifted(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
+REPLACED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "own": lambda patch: patch.setitem(globals(), "shaped", halved),
+    "PyTorch's": lambda patch: patch.setattr(torch.nn.functional, "relu", torch.neg),
+    "PyTorch's by own": lambda patch: patch.setattr(torch.nn.functional, "relu", halved),
+    "method": lambda patch: patch.setattr(CallsByName, "shifted", lambda self, x: halved(x)),
+}
+
+
+@pytest.mark.parametrize("replace", REPLACED.values(), ids=REPLACED)
+def test_a_graph_follows_functions_in_the_place_of_others(replace: Callable[[pytest.MonkeyPatch], None]) -> None:
+    module = CallsByName()
+    call, x = jitted(bridge.cell(module)), data(3, 4)
+
+    def check() -> np.ndarray:
+        found = call(ms.Tensor(x)).asnumpy()
+        np.testing.assert_array_equal(found, module(on_device(x)).cpu().numpy())
+        return found  # type: ignore[no-any-return]
+
+    before = check()
+    with pytest.MonkeyPatch.context() as patch:
+        replace(patch)
+        assert not np.array_equal(check(), before)
+    assert np.array_equal(check(), before)
+
+
 def counting(x: torch.Tensor, met: list[int] = []) -> torch.Tensor:  # noqa: B006  # it is what is tested
     met.append(1)
     return x * len(met)

@@ -346,9 +346,11 @@ class Settings:
         classes = {kind for one in kinds for kind in one.__mro__}
         for place in (*places([*classes, *look.functions]), *itertools.chain.from_iterable(map(shadows, kinds))):
             value = place.get(place.name)
+            self._names.append((place.get, place.name, value))
             if isinstance(value, _NAMED) or not is_of_package(type(value).__module__):
-                self._names.append((place.get, place.name, value))
                 self._note(place.where, place.name, value, look)
+            else:
+                self._values[place.where, place.name] = _Seen(value)
         while look.modules:
             hidden = look.modules.pop()
             for path, part in hidden.named_modules() if id(hidden) not in parts else ():

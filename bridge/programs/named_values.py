@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 def places(sources: Iterable[Any]) -> Iterator[Place]:
-    """The names of values, other than functions, that the user's code finds.
+    """The names of values that the user's code finds, and of functions and classes in the modules of packages.
 
     Args:
         sources: classes, functions and methods that have the code. What they call is the user's code too.
@@ -46,28 +46,32 @@ def places(sources: Iterable[Any]) -> Iterator[Place]:
         for where, names, values, inside in _namespaces(source):
             for place in _places_in(where, {*names}, values, inside, passed):
                 value = function_of(place.get(place.name))
+                is_pythons = (place.name.startswith("__") and place.name.endswith("__")) or place.name == "_abc_impl"
                 if isinstance(value, (FunctionType, type)):
                     left.append(value)
-                elif not (place.name.startswith("__") and place.name.endswith("__")) and place.name != "_abc_impl":
+                elif not is_pythons:
                     left += [*_functions_in(value), type(value)]
+                if not is_pythons:
                     yield place
 
 
 def _places_in(
     where: str, names: set[str], values: Mapping[str, Any], inside: frozenset[str], passed: frozenset[str]
 ) -> Iterator[Place]:
-    """The names that find values among some, and in the user's modules that they lead to."""
-    modules = [(where, names, values)]
+    """The names that find values among some, and in the modules that they lead to."""
+    modules = [(where, names, values, False)]
     done: set[int] = set()
     while modules:
-        where, names, values = modules.pop()
+        where, names, values, is_packages = modules.pop()
         for name in sorted(names & values.keys()):
             value = values[name]
-            if not isinstance(value, ModuleType):
+            if callable(value) or not is_packages:
                 yield Place(where, name, values.get)
-            elif not is_of_package(value.__name__) and id(value) not in done:
+            if isinstance(value, ModuleType) and id(value) not in done:
                 done.add(id(value))
-                modules.append((value.__name__, all_in(value) if name in passed else {*inside}, vars(value)))
+                is_of_one = is_of_package(value.__name__)
+                led_to = all_in(value) if name in passed and not is_of_one else {*inside}
+                modules.append((value.__name__, led_to, vars(value), is_of_one))
 
 
 def _functions_in(value: Any) -> list[Any]:

@@ -313,12 +313,16 @@ def _seen(
 
 def _of_module(module: ModuleType, names: set[str], inside: set[int], passed: frozenset[str], is_passed: bool) -> Any:
     """What names find in a module; in one of the user's that is passed on, all. In a package's they find plain values,
-    functions that the user has put there, and those that read."""
+    functions that the user has put there, those that read, and the names of other functions and classes."""
     if not is_of_package(module.__name__):
         found = names if names.isdisjoint(_FINDS_ANY) else names | data_in(module)
         return _seen(vars(module), found | all_in(module) if is_passed else found, inside, passed)
-    values = {name: vars(module)[name] for name in names & vars(module).keys() if not _is_special(name)}
-    return _seen({name: value for name, value in values.items() if _is_followed_in_package(value)}, names, inside)
+    values = {name: vars(module)[name] for name in sorted(names & vars(module).keys()) if not _is_special(name)}
+    followed = {name: value for name, value in values.items() if _is_followed_in_package(value)}
+    others = [
+        (name, value) for name, value in values.items() if name not in followed and hasattr(value, "__qualname__")
+    ]
+    return _seen(followed, names, inside), [(name, _name_of(value)) for name, value in others]
 
 
 def data_in(module: ModuleType) -> set[str]:
