@@ -333,6 +333,7 @@ def _answers(
     def met(run: Captured) -> int:
         return sum(not wanted or number in wanted for number in run.tape.data_sizes.places)
 
+    @functools.cache
     def met_without_any() -> int:
         """As where each answer of a loop that ends early lets it go on."""
         try:
