@@ -320,11 +320,22 @@ def test_a_graph_sees_what_pytorch_has_set_free() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("train", "MindSpore's name is set_train"), ("in_features", "its `module` does")]
+    ("name", "words"),
+    [
+        ("train", "MindSpore's name is set_train"),
+        ("half", r"mixed precision is to_float\(mindspore.float16\)"),
+        ("in_features", "its `module` does, which is PyTorch's: `.module.in_features`$"),
+        ("requires_grad_", "its `module` does, which is PyTorch's: `.module.requires_grad_`$"),
+        ("encode", "its `module` does, .*make a Cell of a module whose `forward` calls that"),
+    ],
 )
 def test_names_of_pytorchs_are_said_to_be_elsewhere(name: str, words: str) -> None:
+    class Encodes(torch.nn.Linear):
+        def encode(self, x: torch.Tensor) -> torch.Tensor:
+            return self(x)
+
     with pytest.raises(AttributeError, match=f"ModuleCell has no {name}: {words}"):
-        getattr(bridge.cell(torch.nn.Linear(2, 2)), name)
+        getattr(bridge.cell(Encodes(2, 2)), name)
 
 
 def test_what_is_frozen_in_pytorch_is_not_listed_as_trainable() -> None:

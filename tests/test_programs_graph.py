@@ -974,7 +974,7 @@ def test_a_missing_key_is_named_with_its_line() -> None:
 
     with pytest.raises(KeyError) as caught:
         as_cell(Misses())(ms.Tensor(np.ones((2, 3), np.float32)))
-    assert caught.value.args[0].startswith("weights\n\nIn file")
+    assert str(caught.value).startswith("'weights'\n\nIn file")
 
 
 def test_hooks_are_refused_by_name() -> None:

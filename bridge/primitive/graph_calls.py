@@ -159,11 +159,16 @@ class PlannedBprop(_mindspore.CompiledAsMethod):
         raise NotImplementedError
 
 
+class _Lines(str):
+    """A text that a KeyError, whose words are the repr of what it has, says with its line breaks."""
+
+    __repr__ = str.__str__
+
+
 def add_lines(error: Exception, lines: str) -> None:
     """Have an error say these lines too."""
-    said = error.args[0] if isinstance(error, KeyError) and error.args else error  # its str() is a repr
-    said = re.sub(r"('|\bnot )FakeTensor\b", r"\1Tensor", str(said))  # a capture's tensors stand for others
-    error.args = (f"{said}{lines}",)
+    said = re.sub(r"('|\bnot )FakeTensor\b", r"\1Tensor", str(error))  # a capture's tensors stand for others
+    error.args = (_Lines(f"{said}{lines}"),)
 
 
 def users_lines() -> str:

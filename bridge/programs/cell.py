@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any, NoReturn
 
 import mindspore as ms
@@ -66,11 +67,17 @@ class ModuleCell(ProgramCell):
         raise TypeError(f"{type(self).__name__}.to takes a device in this MindSpore; to_float takes a dtype")
 
     def _instead(self, name: str) -> str:
-        is_the_modules = "program" in self.__dict__ and (
-            _is_registered(self.module, name) or (not name.startswith("_") and hasattr(self.module, name))
+        known = super()._instead(name)
+        if known or "program" not in self.__dict__:
+            return known
+        module = self.module
+        if not _is_registered(module, name) and (name.startswith("_") or not hasattr(module, name)):
+            return ""
+        found = f"its `module` does, which is PyTorch's: `.module.{name}`"
+        is_own_code = not hasattr(torch.nn.Module, name) and isinstance(getattr(type(module), name, None), FunctionType)
+        return (
+            f"{found}. To compute with it, make a Cell of a module whose `forward` calls that" if is_own_code else found
         )
-        advice = "its `module` does, which is PyTorch's: make a Cell of a module whose `forward` calls that"
-        return super()._instead(name) or (advice if is_the_modules else "")
 
     def _is_of_program(self, name: str) -> bool:
         if "program" not in self.__dict__:

@@ -18,6 +18,10 @@ _INSTEAD = {
     "train": "MindSpore's name is set_train",
     "eval": "MindSpore's name is set_train, with False",
     "parameters": "MindSpore's names are trainable_params and get_parameters",
+    "named_parameters": "MindSpore's name is parameters_and_names",
+    "zero_grad": "mindspore.value_and_grad and bridge.value_and_grad give gradients, which nothing adds up",
+    "half": "mixed precision is to_float(mindspore.float16)",
+    "bfloat16": "mixed precision is to_float(mindspore.bfloat16)",
     "forward": "call the Cell",
     "cuda": "mindspore.set_device chooses where tensors are",
 }
