@@ -699,8 +699,12 @@ shaped = doubled
 
 
 class CallsByName(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = torch.nn.GELU()
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.relu(shaped(x)) + self.shifted(x)
+        return self.act(torch.nn.functional.relu(shaped(x))) + self.shifted(x)
 
     def shifted(self, x: torch.Tensor) -> torch.Tensor:
         return x + 1
@@ -711,6 +715,8 @@ REPLACED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "PyTorch's": lambda patch: patch.setattr(torch.nn.functional, "relu", torch.neg),
     "PyTorch's by own": lambda patch: patch.setattr(torch.nn.functional, "relu", halved),
     "method": lambda patch: patch.setattr(CallsByName, "shifted", lambda self, x: halved(x)),
+    "method of a layer": lambda patch: patch.setattr(torch.nn.GELU, "forward", torch.nn.Tanh.forward),
+    "method of a layer by own": lambda patch: patch.setattr(torch.nn.GELU, "forward", lambda self, x: halved(x)),
 }
 
 

@@ -351,6 +351,9 @@ class Settings:
                 self._note(place.where, place.name, value, look)
             else:
                 self._values[place.where, place.name] = _Seen(value)
+        for kind in {type(part) for _, part in parts.values() if is_of_package(type(part).__module__)}:
+            self._names.append((functools.partial(getattr, kind), "forward", kind.forward))
+            self._values[f"{kind.__module__}.{kind.__qualname__}", "forward"] = _Seen(kind.forward)
         while look.modules:
             hidden = look.modules.pop()
             for path, part in hidden.named_modules() if id(hidden) not in parts else ():

@@ -413,6 +413,9 @@ def _members(kind: type) -> dict[str, Any]:
         if issubclass(base, enum.Enum):
             values = {name: value for name, value in values.items() if not isinstance(value, enum.Enum)}
         found.update({f"{base.__qualname__}.{name}": f for name, f in functions.items() if is_users_function(f)})
+        name = f"{base.__qualname__}.forward"
+        if name not in found and "forward" in functions and functions["forward"].__qualname__ != name:
+            found[name] = _name_of(functions["forward"])  # another class's
         if is_own:
             names = {name for function in functions.values() for name in _names(function.__code__)}
             seen = _seen(values, {*values, *names}, set())
