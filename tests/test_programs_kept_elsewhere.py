@@ -4,6 +4,7 @@ mode after it, and the next graph have PyTorch's results."""
 from __future__ import annotations
 
 import functools
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -256,6 +257,31 @@ def test_what_a_capture_leaves_where_nobody_looks_is_an_error() -> None:
     ms.set_context(mode=ms.PYNATIVE_MODE)
     with pytest.raises(RuntimeError, match="a capture for a graph has left it where the bridge does not look"):
         cell(x)
+
+
+class Leaves(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.last, self.table, self.calls = x.mean(), torch.arange(3.0), 1
+        LEFT.append(x.detach())
+        return x * self.table
+
+
+LEFT: list[torch.Tensor] = []
+
+
+def test_a_warning_names_what_a_graph_does_not_leave() -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    cell = bridge.cell(Leaves())
+    with pytest.warns(UserWarning, match="forward leaves a tensor there in each call, and a graph does not") as caught:
+        cell(ms.Tensor(data(2, 3))).asnumpy()
+    names = [str(one.message).partition(": ")[0] for one in caught]
+    assert [name for name in names if name.endswith(("last", "table", "calls"))] == ["Leaves.last"]
+    assert [name for name in names if "LEFT" in name] == ["test_programs_kept_elsewhere.LEFT.0"]
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cell(ms.Tensor(data(2, 3))).asnumpy()
+    assert cell.module.last.item() == data(2, 3).mean()
 
 
 class LoadsAll(OrderedDict):  # type: ignore[type-arg]

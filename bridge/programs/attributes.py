@@ -245,6 +245,19 @@ class Attributes:
                 if seen is not None:
                     _holder(module, key)[key] = _with_data(seen.value, data_of, set())
 
+    def left(self, is_new: Callable[[torch.Tensor], bool]) -> list[str]:
+        """The names of those in modules of the user's that hold tensors which each call makes anew.
+
+        Args:
+            is_new: whether a tensor is one of these.
+        """
+        return [
+            f"{path}.{key}"
+            for path, module, _, now in self._changed()
+            for key, seen in (now.items() if not is_of_package(type(module).__module__) else ())
+            if seen is not None and any(map(is_new, _tensors(seen, set())))
+        ]
+
     def write_tables(self, tables: Mapping[int, torch.Tensor | None]) -> None:
         """Write to the tables of the modules what a call writes there. Where that is not known, a module with such a
         table is as it was: the next call would write it again.

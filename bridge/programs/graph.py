@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from mindspore import ops
 from mindspore.ops.functional import depend
+from torch._subclasses.fake_tensor import FakeTensor
 
 from bridge import _mindspore, aten
 from bridge.op import devices
@@ -61,6 +62,10 @@ _MANY = 32
 
 _NOTHING = ms.Tensor(np.zeros(0, np.bool_))
 
+_LEFT = (
+    "{}: forward leaves a tensor there in each call, and a graph does not: it stays that of the last call in PyNative "
+    "mode. Return it, or write it to a buffer"
+)
 _AS_COMPILED = (
     "the graph does what torch.compile does, which may have other last bits than PyNative mode: "
     "torch.compiler.is_compiling() is True, because without that the module asks for data"
@@ -503,20 +508,23 @@ class GraphProgram:
             kept = origin.kept
             kept.give_data_in(self.state.modules)
             in_globals = before.changed_globals()
+            left = before.left(lambda tensor: isinstance(tensor, FakeTensor) and origin.data_of(tensor) is None)
             changed = kept.cached + before.changed() + kept.unknown + in_globals
             is_other = bool(kept.cached)
             may_differ = kept.unknown or in_globals or not before.are_caches(origin.follows_from_state)
             # The program itself counts too.
             if changed and not is_other and may_differ and not (wanted.is_count or wanted.is_quick):
                 before.give_data(origin.data_of)
-                left = _Left(wanted, found, before, Attributes(self.state.modules), _training(self.state.modules))
+                now = _Left(wanted, found, before, Attributes(self.state.modules), _training(self.state.modules))
                 is_other = self._differs_now(found, wanted, None if in_globals else before)
-                is_other = is_other or self._differs_after_others(left)
+                is_other = is_other or self._differs_after_others(now)
             kept.forget()
             if is_other:
                 raise Refusal(keeps_between_calls(changed[0]))
         finally:
             before.restore()
+        for name in [] if wanted.is_count else left + kept.unknown:
+            warnings.warn(_LEFT.format(name), stacklevel=1)
         return found
 
     def _differs_now(self, found: tuple[plan.Plan, plan.Origin], wanted: _Wanted, before: Attributes | None) -> bool:
