@@ -469,6 +469,8 @@ class GraphProgram:
 
         key = self._key(wanted)
         found = store.plan(key, captured)
+        for name in [] if wanted.is_count else found.left:
+            warnings.warn(_LEFT.format(name), stacklevel=1)
         if key is not None:
             taken = self._taken[key.name] = self._taken.get(key.name) if taken is None else taken
         self._configurations = [configuration_of(module) for module in self.state.modules]
@@ -523,8 +525,7 @@ class GraphProgram:
                 raise Refusal(keeps_between_calls(changed[0]))
         finally:
             before.restore()
-        for name in [] if wanted.is_count else left + kept.unknown:
-            warnings.warn(_LEFT.format(name), stacklevel=1)
+        found[0].left = left + kept.unknown
         return found
 
     def _differs_now(self, found: tuple[plan.Plan, plan.Origin], wanted: _Wanted, before: Attributes | None) -> bool:

@@ -68,6 +68,7 @@ class Plan:
         written: the positions of the inputs that forward writes to.
         no_gradient: why there is no backward although a gradient may be asked for, in PyTorch's words.
         finds_tensors: whether the function finds tensors with data, besides its state.
+        left: the names of what its calls leave for others, which a graph does not write.
     """
 
     forward: ProgramFile
@@ -79,6 +80,7 @@ class Plan:
     written: list[int]
     no_gradient: str
     finds_tensors: bool = True
+    left: list[str] = field(default_factory=list, compare=False)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
