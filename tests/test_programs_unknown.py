@@ -189,6 +189,39 @@ def test_jit_takes_further_sizes_for_unknown(compilations: list[str]) -> None:
     assert len(compilations) == 3
 
 
+class Questions(nn.Module):
+    """Asks for an answer and for a size that data decides, after a layer that only certain sizes fit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        if y.sum() > 0:
+            y = y * 2
+        return y[y > 0.2]
+
+
+def test_jit_takes_sizes_for_unknown_of_a_module_that_asks_for_data() -> None:
+    module = Questions().to(torch_device())
+    net = bridge.cell(module)
+    differentiate = ms.value_and_grad(net, 0, ms.ParameterTuple(net.trainable_params()))
+
+    @ms.jit(dynamic=1)
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return differentiate(x)
+
+    for length in (3, 5, 4, 6, 2):
+        x = torch.from_numpy(data(length, 6)).to(torch_device()).requires_grad_()
+        value, (gradient, gradients) = step(ms.Tensor(data(length, 6)))
+        expected = module(x)
+        assert_equal(value, expected)
+        asked = torch.autograd.grad(expected, [x, *module.parameters()], torch.ones_like(expected))
+        for own, other in zip([gradient, *gradients], asked, strict=True):
+            assert_equal(own, other)
+
+
 def test_programs_that_are_kept_stand_beside_new_ones() -> None:
     module = mlp().eval()
     weights = list(module.parameters())

@@ -189,8 +189,11 @@ class _Family:
                     if self._is_for_all(error):
                         raise
                     errors.append(error)
-            # Of sizes that fit most functions.
-            raise next((e for e in errors if isinstance(e, Unlike)), errors[min(1, len(errors) - 1)])
+            of_most = errors[min(1, len(errors) - 1)]  # of sizes that fit most functions
+            for kind in (Unlike, Refusal):  # what asks for something has run so far
+                if told := [error for error in (of_most, *errors) if isinstance(error, kind)]:
+                    raise told[0]
+            raise of_most
         finally:
             errors.clear()  # this frame, which they hold, would keep them
 
@@ -313,8 +316,10 @@ class _Family:
                     other[i] = (1 - answer, *other[i][1:])
                     yield [guess(usual, answer), other]
         # MindSpore also takes sizes for unknown that cannot change, as those that a weight's fit.
-        known = (shapes for shapes in self._wanted.known if len(shapes) == len(self._specs))
-        before = [[shapes[i] for i in self._unknown] for shapes in known]
+        own = min(self._wanted.carried.values(), default=len(self._specs))
+        carried = guess(usual, 1)[sum(i < own for i in self._unknown) :]
+        known = (shapes for shapes in self._wanted.known if len(shapes) == own)
+        before = [[*(shapes[i] for i in self._unknown if i < own), *carried] for shapes in known]
         fitting = [shapes for shapes in before if all(map(_is_of, shapes, unknown))]
         if fitting:
             yield from _with_others(fitting[-1], unknown)
