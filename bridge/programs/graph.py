@@ -222,6 +222,7 @@ class GraphProgram:
         self._configurations: list[Configuration] = []
         self._taken: dict[str, dict[int, bool] | None] = {}  # what plans take (plan.Origin), by their keys
         self._shapes: list[list[Any]] = []  # of calls whose sizes were known: the last two that differ
+        self._said: set[str] = set()  # what calls leave for others
 
     @functools.cached_property
     def call(self) -> Any:
@@ -470,7 +471,9 @@ class GraphProgram:
         key = self._key(wanted)
         found = store.plan(key, captured)
         for name in [] if wanted.is_count else found.left:
-            warnings.warn(_LEFT.format(name), stacklevel=1)
+            if name not in self._said:
+                warnings.warn(_LEFT.format(name), stacklevel=1)
+                self._said.add(name)
         if key is not None:
             taken = self._taken[key.name] = self._taken.get(key.name) if taken is None else taken
         self._configurations = [configuration_of(module) for module in self.state.modules]
