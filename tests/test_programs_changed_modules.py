@@ -737,6 +737,16 @@ def test_a_graph_follows_functions_in_the_place_of_others(replace: Callable[[pyt
     assert np.array_equal(check(), before)
 
 
+@pytest.mark.parametrize("by", ["script", "trace"])
+def test_a_graph_takes_modules_of_torchscript(by: str) -> None:
+    own = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()).to(torch_device())
+    x = data(3, 4)
+    module = torch.jit.script(own) if by == "script" else torch.jit.trace(own, on_device(x))
+    call = jitted(bridge.cell(module))
+    for _ in range(2):
+        np.testing.assert_array_equal(call(ms.Tensor(x)).asnumpy(), own(on_device(x)).detach().cpu().numpy())
+
+
 def counting(x: torch.Tensor, met: list[int] = []) -> torch.Tensor:  # noqa: B006  # it is what is tested
     met.append(1)
     return x * len(met)

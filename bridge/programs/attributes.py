@@ -7,6 +7,7 @@ import argparse
 import array
 import copy
 import functools
+import inspect
 import itertools
 import operator
 import random
@@ -365,8 +366,10 @@ class Settings:
             else:
                 self._values[place.where, place.name] = _Seen(value)
         for kind in {type(part) for _, part in parts.values() if is_of_package(type(part).__module__)}:
-            self._names.append((functools.partial(getattr, kind), "forward", kind.forward))
-            self._values[f"{kind.__module__}.{kind.__qualname__}", "forward"] = _Seen(kind.forward)
+            forward = inspect.getattr_static(kind, "forward")
+            if isinstance(forward, FunctionType):  # TorchScript's are no functions
+                self._names.append((functools.partial(getattr, kind), "forward", forward))
+                self._values[f"{kind.__module__}.{kind.__qualname__}", "forward"] = _Seen(forward)
         while look.modules:
             hidden = look.modules.pop()
             for path, part in hidden.named_modules() if id(hidden) not in parts else ():
