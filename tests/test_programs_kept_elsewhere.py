@@ -272,7 +272,7 @@ LEFT: list[torch.Tensor] = []
 def test_a_warning_names_what_a_graph_does_not_leave() -> None:
     ms.set_context(mode=ms.GRAPH_MODE)
     for _ in range(2):  # the second time the plan is one that was kept
-        cell = bridge.cell(Leaves())
+        cell: Any = bridge.cell(Leaves())
         with pytest.warns(
             UserWarning, match="forward leaves a tensor there in each call, and a graph does not"
         ) as found:
