@@ -190,10 +190,9 @@ class _Family:
                         raise
                     errors.append(error)
             of_most = errors[min(1, len(errors) - 1)]  # of sizes that fit most functions
-            for kind in (Unlike, Refusal):  # what asks for something has run so far
-                if told := [error for error in (of_most, *errors) if isinstance(error, kind)]:
-                    raise told[0]
-            raise of_most
+            unlike = [error for error in errors if isinstance(error, Unlike)]
+            refusals = [error for error in (of_most, *errors) if isinstance(error, Refusal)]
+            raise [*unlike, *refusals, of_most][0]  # what asks for something has run so far
         finally:
             errors.clear()  # this frame, which they hold, would keep them
 
@@ -308,7 +307,7 @@ class _Family:
             pair = [guess(first, 0), guess(second, 1)]
             if all(math.prod(shape) <= _MOST_ELEMENTS for shapes in pair for shape in shapes):
                 yield pair
-        (usual, _), *_ = STAND_INS_OF_SIZES
+        (usual, second), *_ = STAND_INS_OF_SIZES
         for answer in (1, 0):  # all together may be an error, as if no class were there
             for i, position in enumerate(self._unknown):
                 if position in self._answers:
@@ -316,15 +315,18 @@ class _Family:
                     other[i] = (1 - answer, *other[i][1:])
                     yield [guess(usual, answer), other]
         # MindSpore also takes sizes for unknown that cannot change, as those that a weight's fit.
-        own = min(self._wanted.carried.values(), default=len(self._specs))
-        carried = guess(usual, 1)[sum(i < own for i in self._unknown) :]
-        known = (shapes for shapes in self._wanted.known if len(shapes) == own)
-        before = [[*(shapes[i] for i in self._unknown if i < own), *carried] for shapes in known]
+        first_carrier = min(self._wanted.carried.values(), default=len(self._specs))
+        own = [i for i in self._unknown if i < first_carrier]
+        known = (shapes for shapes in self._wanted.known if own and len(shapes) == first_carrier)
+        before = [[shapes[i] for i in own] for shapes in known]
         fitting = [shapes for shapes in before if all(map(_is_of, shapes, unknown))]
-        if fitting:
-            yield from _with_others(fitting[-1], unknown)
-        if len(fitting) > 1:
-            yield fitting[-2:]
+        carried = guess(usual, 0)[len(own) :], guess(second, 1)[len(own) :]
+        of_own = itertools.chain(
+            _with_others(fitting[-1], unknown[: len(own)]) if fitting else (),
+            [fitting[-2:]] if len(fitting) > 1 else (),
+        )
+        for shapes in of_own:
+            yield [[*one, *of_carriers] for one, of_carriers in zip(shapes, carried, strict=True)]
         others = {size for spec in self._specs for size in spec.shape if size > 1}
         for size in sorted(others)[:_MOST_OTHERS]:  # that of a loss's target is the only one that fits
             yield [guess(size, 0), guess(1, 1)]
