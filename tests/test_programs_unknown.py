@@ -154,6 +154,18 @@ def test_one_compilation_serves_all_sizes(
     assert len(compilations) == 2
 
 
+def check_lengths(step: Callable[..., Any], module: nn.Module, lengths: tuple[int, ...]) -> None:
+    """A step that gives the value and the gradients of the input and of all weights has PyTorch's bits."""
+    for length in lengths:
+        x = torch.from_numpy(data(length, 6)).to(torch_device()).requires_grad_()
+        value, (gradient, gradients) = step(ms.Tensor(data(length, 6)))
+        expected = module(x)
+        assert_equal(value, expected)
+        asked = torch.autograd.grad(expected, [x, *module.parameters()], torch.ones_like(expected))
+        for own, other in zip([gradient, *gradients], asked, strict=True):
+            assert_equal(own, other)
+
+
 def test_jit_takes_sizes_for_unknown_that_only_the_weights_fit(compilations: list[str]) -> None:
     module = mlp().eval()
     net = bridge.cell(module)
@@ -163,14 +175,7 @@ def test_jit_takes_sizes_for_unknown_that_only_the_weights_fit(compilations: lis
     def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return differentiate(x)
 
-    for length in (4, 7, 5, 9):
-        x = torch.from_numpy(data(length, 6)).to(torch_device()).requires_grad_()
-        value, (gradient, gradients) = step(ms.Tensor(data(length, 6)))
-        expected = module(x)
-        assert_equal(value, expected)
-        asked = torch.autograd.grad(expected, [x, *module.parameters()], torch.ones_like(expected))
-        for own, other in zip([gradient, *gradients], asked, strict=True):
-            assert_equal(own, other)
+    check_lengths(step, module, (4, 7, 5, 9))
     assert len(compilations) == 3
 
 
@@ -212,14 +217,7 @@ def test_jit_takes_sizes_for_unknown_of_a_module_that_asks_for_data() -> None:
     def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return differentiate(x)
 
-    for length in (3, 5, 4, 6, 2):
-        x = torch.from_numpy(data(length, 6)).to(torch_device()).requires_grad_()
-        value, (gradient, gradients) = step(ms.Tensor(data(length, 6)))
-        expected = module(x)
-        assert_equal(value, expected)
-        asked = torch.autograd.grad(expected, [x, *module.parameters()], torch.ones_like(expected))
-        for own, other in zip([gradient, *gradients], asked, strict=True):
-            assert_equal(own, other)
+    check_lengths(step, module, (3, 5, 4, 6, 2))
 
 
 def test_programs_that_are_kept_stand_beside_new_ones() -> None:

@@ -46,7 +46,7 @@ _WHOLE = (
 _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator)
 # Of what a file has, these and objects of the user's classes.
 _GLOBALS = (*_PLAIN, *_CONTAINERS, *_GENERATORS, set, np.ndarray, SimpleNamespace, torch.Tensor)
-# Of what code finds by name, these, and objects of the user's classes.
+# Of what code finds by name, what these hold counts, and objects of the user's classes; of others, which they are.
 _NAMED = (
     *_PLAIN, *_CONTAINERS, set, np.ndarray, type(None), torch.Tensor, torch.nn.Module, SimpleNamespace,
     argparse.Namespace, functools.partial,
