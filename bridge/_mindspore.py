@@ -311,11 +311,21 @@ def launch_where_graphs_run() -> None:
 
 
 @functools.cache
-def before_graphs(follow: Callable[[], None]) -> None:
-    """Have a function called before each run of a compiled graph."""
+def before_graphs(is_needed: Callable[[], bool], follow: Callable[[], None]) -> None:
+    """Have a function called before each run of a compiled graph, if another one says so."""
+
+    def after(run: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(run)
+        def both(*args: Any, **kwargs: Any) -> Any:
+            if is_needed():
+                follow()
+            return run(*args, **kwargs)
+
+        return both
+
     of_cells: Any = type(_cell_graph_executor)
     for executor in (of_cells, jit_executor()):
-        executor.__call__ = _after(follow, executor.__call__)
+        executor.__call__ = after(executor.__call__)
 
 
 class _Taken(threading.local):
@@ -330,16 +340,18 @@ _taken = _Taken()
 
 
 def around_compile(
-    compiled: Callable[[Any, Any, Callable[[str], Any]], Any], prefix_now: Callable[[Any], str | None]
+    compiled: Callable[[Any, Any, Callable[[str], Any]], Any],
+    prefix_of: Callable[[Any], Callable[[], str] | None],
 ) -> None:
     """Have a function called in place of each compilation of a function or Cell.
 
     Args:
         compiled: is given the function or Cell, the object whose method it is, or None, and what compiles it under a
             name that begins with a text. Where there is a graph of that name, it is taken, also to run.
-        prefix_now: gives what `compiled` would have the name of that function begin with now, or None if it cannot say.
+        prefix_of: gives what tells what `compiled` would have the name of that function begin with now, or None if
+            nothing can. What it gives once for a function stays right.
     """
-    _repeated.prefix_now = prefix_now
+    _repeated.prefix_of = prefix_of
     of_functions = jit_executor()
     of_cells: Any = type(_cell_graph_executor)
     compile_function, compile_cell, run_cell = of_functions.compile, of_cells.compile, of_cells.__call__
@@ -391,12 +403,17 @@ def _in_turn(own: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return own(*args, **kwargs)
             except RuntimeError as error:
-                if found := _AROUND_WORDS.fullmatch(str(error)):
-                    named = found["name"] and not found["words"].startswith(found["name"])
-                    error.args = (f"{found['name']}: {found['words']}" if named else found["words"],)
+                _leave_own_words(error)
                 raise
 
     return run
+
+
+def _leave_own_words(error: BaseException) -> None:
+    """Take MindSpore's words away around what an operator says that failed in a graph."""
+    if isinstance(error, RuntimeError) and (found := _AROUND_WORDS.fullmatch(str(error))):
+        named = found["name"] and not found["words"].startswith(found["name"])
+        error.args = (f"{found['name']}: {found['words']}" if named else found["words"],)
 
 
 class _FailedGraphs:
@@ -405,36 +422,45 @@ class _FailedGraphs:
 
     Args:
         late_failures: how many launches have failed that need not have ended the call of their graph.
+
+    Attributes:
+        failures: by the names under which MindSpore keeps the graphs.
+        ran: names of graphs that have run since the last failure.
     """
 
     def __init__(self, late_failures: Callable[[], int]) -> None:
+        self.failures: dict[str, int] = {}
+        self.ran: set[str] = set()
         self._late_failures = late_failures
         self._noticed = late_failures()
-        self._failures: dict[str, int] = {}  # by the names under which MindSpore keeps the graphs
-        self._ran: set[str] = set()  # since the last failure
 
     def prefix(self, name: str) -> str:
         """What the name of that graph has to begin with."""
-        failures = self._failures.get(name)
+        failures = self.failures.get(name)
         return "" if failures is None else f"{failures}."
+
+    def look(self) -> None:
+        """Before a run: notice launches that have failed."""
+        if self._late_failures() != self._noticed:
+            self.fail(*self.ran)  # one of these
 
     def run(self, graph: Callable[[], Any], name: Callable[[], str | None]) -> Any:
         """Run a graph, whose name is known at the end."""
-        if self._late_failures() != self._noticed:
-            self._fail(*self._ran)  # one of these
+        self.look()
         try:
             return graph()
         except BaseException:
-            self._fail(name())
+            self.fail(name())
             raise
         finally:
-            self._ran.add(name() or "")
+            self.ran.add(name() or "")
 
-    def _fail(self, *names: str | None) -> None:
+    def fail(self, *names: str | None) -> None:
+        """Runs of the graphs of these names have failed."""
         for name in filter(None, names):
-            self._failures[name] = self._failures.get(name, 0) + 1
+            self.failures[name] = self.failures.get(name, 0) + 1
         self._noticed = self._late_failures()
-        self._ran.clear()
+        self.ran.clear()
 
 
 # In other releases, and with this variable, a graph's name tells of more, as of the hooks of its arguments.
@@ -446,81 +472,76 @@ class _Known(NamedTuple):
 
     Args:
         name: that by which failures of its runs are counted.
-        failures: what its name has begun with for such failures.
+        failures: how many there were; None if none.
         own: the name under which MindSpore keeps it.
     """
 
     name: str
-    failures: str
+    failures: int | None
     own: str
+
+
+class _Function(NamedTuple):
+    """A function in whose graphs the bridge has programs.
+
+    Args:
+        function: of Python's.
+        prefix: see around_compile.
+        graphs: by what they follow from.
+    """
+
+    function: weakref.ref[Any]
+    prefix: Callable[[], str]
+    graphs: dict[Any, _Known]
 
 
 class _RepeatedCalls:
     """Calls of compiled functions with tensors of the shapes and dtypes of a call before. MindSpore's Python takes as
     long to find the graph of such a call as small kernels take to run it; here it is known. That is for functions in
-    whose graphs the bridge has programs.
+    whose graphs the bridge has programs. It has few calls of Python's, each of which takes microseconds where kernels
+    have taken the caches.
 
     Attributes:
-        prefix_now: see around_compile.
+        prefix_of: see around_compile.
     """
 
     def __init__(self) -> None:
-        self.prefix_now: Callable[[Any], str | None] = lambda function: None
-        self._graphs: weakref.WeakKeyDictionary[Any, dict[Any, _Known]] = weakref.WeakKeyDictionary()
+        self.prefix_of: Callable[[Any], Callable[[], str] | None] = lambda function: None
+        self._functions: dict[int, _Function] = {}
 
-    @_in_turn
-    def run(
-        self,
-        own: Callable[..., Any],
-        failed: _FailedGraphs,
-        executor: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """Call a compiled function: the executor that MindSpore has made for the call, by its own way or past it."""
-        like = _like(executor, args) if _NAMES_ARE_KNOWN and not kwargs else None
-        if like is None or (prefix := self.prefix_now(executor.fn)) is None:
-            return own(executor, *args, **kwargs)
-        graphs = self._graphs.setdefault(executor.fn, {})
-        known = graphs.get((like, prefix))
-        if known is not None and known.failures == failed.prefix(known.name) and _is_kept(executor, known.own):
-            _taken.name = known.name
-            return _run_graph(executor, known.own, args)
-        found = own(executor, *args)
-        if _taken.name and _taken.own and _taken.prefix == prefix:
-            graphs[like, prefix] = _Known(_taken.name, failed.prefix(_taken.name), _taken.own)
+    def key(self, executor: Any, args: tuple[Any, ...]) -> Any:
+        """What the graph of a call follows from, and the graphs of its function; None if only MindSpore knows that.
+
+        Args:
+            executor: what MindSpore has made for the call.
+        """
+        found = self._functions.get(id(executor.fn))
+        if found is None or found.function() is not executor.fn:
+            found = self._note(executor.fn)
+        if found is None or executor.obj is not None or executor.input_signature is not None:
+            return None
+        is_dynamic = executor.enable_jit_dynamic or executor._enable_auto_dynamic
+        if is_dynamic or jit_context() or _pynative_executor._executor.requires_grad():
+            return None
+        like = [executor.fn.__code__, executor._create_time, executor._cell_cache_key_extend]
+        for value in args:
+            # What mindspore.mutable marks has attributes.
+            if type(value) is not Tensor or value.__dict__ or value.const_arg or value.init is not None:
+                return None
+            like += value._dtype, value._shape
+        like.append(found.prefix())
+        return tuple(like), found.graphs
+
+    def _note(self, function: Any) -> _Function | None:
+        if not _NAMES_ARE_KNOWN or (prefix := self.prefix_of(function)) is None:
+            return None
+        key = id(function)
+        found = _Function(weakref.ref(function, lambda _: self._functions.pop(key, None)), prefix, {})
+        self._functions[key] = found
         return found
 
 
 _repeated = _RepeatedCalls()
-
-
-def _like(executor: Any, args: tuple[Any, ...]) -> Any:
-    """What the graph of a call follows from, besides its function; None if only MindSpore knows that."""
-    is_usual = executor.obj is None and executor.input_signature is None and not executor.enable_jit_dynamic
-    if not is_usual or executor._enable_auto_dynamic or jit_context() or _pynative_executor.requires_grad():
-        return None
-    like = [executor.fn.__code__, executor._create_time, executor._cell_cache_key_extend]
-    for value in args:
-        # What mindspore.mutable marks has attributes.
-        if type(value) is not Tensor or vars(value) or value.const_arg or value.init is not None:
-            return None
-        like += value._dtype, value._shape
-    return tuple(like)
-
-
-def _is_kept(executor: Any, name: str) -> bool:
-    """Whether MindSpore would take that graph again."""
-    api: Any = sys.modules[type(executor).__module__]
-    return name in api.ms_compile_cache and executor._graph_executor.has_compiled(name)
-
-
-def _run_graph(executor: Any, name: str, args: tuple[Any, ...]) -> Any:
-    """What _JitExecutor.__call__ does in 2.10 with a graph and tensors that need nothing first (`_like`)."""
-    api: Any = sys.modules[type(executor).__module__]
-    _pynative_executor.set_jit_compile_phase(name)
-    executor._graph_executor.set_jit_config(executor.jit_config_dict or api._DEFAULT_JIT_CONFIG)
-    return api._convert_python_data(_pynative_executor.grad_jit(*args))
 
 
 def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
@@ -530,6 +551,7 @@ def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
     of_functions = jit_executor()
     compile_cell, run_cell = of_cells.compile, of_cells.__call__
     compile_function, run_function = of_functions.compile, of_functions.__call__
+    api: Any = sys.modules[of_functions.__module__]
     names: weakref.WeakKeyDictionary[nn.Cell, str] = weakref.WeakKeyDictionary()
 
     @functools.wraps(compile_cell)
@@ -554,14 +576,40 @@ def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
         _taken.name, _taken.own = found, own
         return own
 
-    @functools.wraps(run_function)
-    def run_named_function(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def run_otherwise(executor: Any, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         before = _taken.name, _taken.own, _taken.prefix
         _taken.name = _taken.own = _taken.prefix = None
         try:
-            return failed.run(lambda: _repeated.run(run_function, failed, self, args, kwargs), lambda: _taken.name)
+            found = failed.run(lambda: run_function(executor, *args, **kwargs), lambda: _taken.name)
+            if key is not None and _taken.name and _taken.own and _taken.prefix == key[0][-1]:
+                like, graphs = key
+                graphs[like] = _Known(_taken.name, failed.failures.get(_taken.name), _taken.own)
+            return found
         finally:
             _taken.name, _taken.own, _taken.prefix = before
+
+    # What it does in 2.10 with a graph and tensors that need nothing first.
+    @functools.wraps(run_function)
+    def run_named_function(self: Any, *args: Any, **kwargs: Any) -> Any:
+        failed.look()
+        with one_graph_at_a_time:
+            key = None if kwargs else _repeated.key(self, args)
+            known = None if key is None else key[1].get(key[0])
+            if known is None or known.failures != failed.failures.get(known.name):
+                return run_otherwise(self, key, args, kwargs)
+            if known.own not in api.ms_compile_cache or not self._graph_executor.has_compiled(known.own):
+                return run_otherwise(self, key, args, kwargs)
+            failed.ran.add(known.name)
+            executor = _pynative_executor._executor
+            executor.set_jit_compile_phase(known.own)
+            self._graph_executor.set_jit_config(self.jit_config_dict or api._DEFAULT_JIT_CONFIG)
+            try:
+                found = executor.grad_jit(*args)
+                return found if type(found) is Tensor else api._convert_python_data(found)
+            except BaseException as error:
+                failed.fail(known.name)
+                _leave_own_words(error)
+                raise
 
     of_cells.compile, of_cells.__call__ = named_cell, run_named_cell
     of_functions.compile, of_functions.__call__ = named_function, run_named_function
@@ -574,15 +622,6 @@ def take_turns_with_graphs() -> None:
     of_cells: Any = nn.Cell
     of_functions.__call__ = _in_turn(of_functions.__call__)
     of_cells.compile, of_cells.compile_and_run = _in_turn(of_cells.compile), _in_turn(of_cells.compile_and_run)
-
-
-def _after(first: Callable[[], None], run: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(run)
-    def both(*args: Any, **kwargs: Any) -> Any:
-        first()
-        return run(*args, **kwargs)
-
-    return both
 
 
 def refuse_in_vmap(reason: Callable[[Any], str]) -> None:

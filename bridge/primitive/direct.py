@@ -109,10 +109,10 @@ def is_assigned(parameter: Any, tensor: Any) -> bool:
     return bool(_module().is_assigned(parameter, tensor))
 
 
-def is_any_assigned() -> bool:
-    """Before a graph: whether PyTorch may have assigned something in a module that graphs have. On a GPU it waits for
-    what PyTorch writes on a stream of its own."""
-    return bool(_module().Module.is_any_assigned())
+def what_is_assigned() -> Callable[[], bool]:
+    """What tells, before a graph, whether PyTorch may have assigned something in a module that graphs have. On a GPU it
+    waits for what PyTorch writes on a stream of its own."""
+    return _module().Module.is_any_assigned  # type: ignore[no-any-return]
 
 
 def ones_like(tensor: Any, on_host: bool) -> Any:

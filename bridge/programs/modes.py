@@ -29,9 +29,10 @@ class InGraph(Protocol):
     modules: Sequence[torch.nn.Module]
     cells: Sequence[ms.nn.Cell]
 
-    def mark(self) -> int:
-        """A number, which is another one if the others have something else to tell; 0 if there is something to
-        follow."""
+    @property
+    def mark(self) -> Callable[[], int]:
+        """What gives a number, which is another one if the others have something else to tell; 0 if there is something
+        to follow."""
 
     def follow_in_graph(self) -> None:
         """Follow what PyTorch has assigned. Raises ValueError for what a graph cannot have."""
@@ -222,7 +223,7 @@ def changed_before(module: torch.nn.Module) -> str:
 @functools.cache
 def compile_for_modes() -> None:
     """Have MindSpore compile functions and Cells so."""
-    _mindspore.around_compile(_compile, _name_now)
+    _mindspore.around_compile(_compile, _name_of)
     _mindspore.tell_of_cells(_note_cell)
 
 
@@ -232,11 +233,11 @@ def _note_cell(cell: ms.nn.Cell) -> None:
         _compiling.cells.append(cell)
 
 
-def _name_now(function: Any) -> str | None:
-    """What tells the modes and settings at hand apart for a function that has been compiled; None if it has not, or
-    without a program."""
+def _name_of(function: Any) -> Callable[[], str] | None:
+    """What gives what tells the modes and settings at hand apart for a function that has been compiled; None if it has
+    not, or without a program."""
     graphs = _compiled.get(function, {}).get(id(None))
-    return graphs.name() if graphs is not None and graphs.has_programs() else None
+    return graphs.name if graphs is not None and graphs.has_programs() else None
 
 
 def _compile(compiled: Any, owner: Any, compile_as: Callable[[str], Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -162,11 +162,13 @@ class State:
         self._calls.stay(devices.gpu())
         modes.note(self)
         _in_graphs.add(self)
-        _mindspore.before_graphs(_follow_in_graphs)
+        _mindspore.before_graphs(direct.what_is_assigned(), _follow_in_graphs)
 
-    def mark(self) -> int:
-        """A digest of what `are_trained` and `has_hooks` tell; 0 if `follow_in_graph` may have something to follow."""
-        return self._calls.mark()  # type: ignore[no-any-return]
+    @property
+    def mark(self) -> Callable[[], int]:
+        """What gives a digest of what `are_trained` and `has_hooks` tell; 0 if `follow_in_graph` may have something to
+        follow."""
+        return self._calls.mark  # type: ignore[no-any-return]
 
     def are_trained(self) -> list[bool]:
         """Which parameters and buffers are not frozen, in whichever framework that was said last."""
@@ -297,10 +299,9 @@ def _persistent_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn
 
 def _follow_in_graphs() -> None:
     """Have the graphs' Parameters be what PyTorch has put in the place of their tensors or of these tensors' data."""
-    if direct.is_any_assigned():
-        for state in [*_in_graphs]:
-            with contextlib.suppress(ValueError):  # a graph that has it raises that when it is called
-                state.follow_in_graph()
+    for state in [*_in_graphs]:
+        with contextlib.suppress(ValueError):  # a graph that has it raises that when it is called
+            state.follow_in_graph()
 
 
 def _parameter_of(name: str, tensor: torch.Tensor, calls: Any) -> ms.Parameter:

@@ -5,6 +5,7 @@ Where small kernels run, Python's own look at each takes as long as they do (ms_
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -41,14 +42,13 @@ class Unchanged:
 
     Args:
         on_gpu: whether the kernels are of the GPU.
+
+    Attributes:
+        holds: whether they still are; False if one of them cannot say.
     """
 
     def __init__(self, watched: Watched, on_gpu: bool) -> None:
         given = watched + Watched(_HOOKS, [], [], [])
-        self._address = library().ms_ext_unchanged(*map(list, given), on_gpu)
-        self._is_unchanged = library().ms_ext_is_unchanged
-        weakref.finalize(self, library().ms_ext_free_unchanged, self._address)
-
-    def holds(self) -> bool:
-        """Whether they still are; False if one of them cannot say."""
-        return bool(self._is_unchanged(self._address))
+        address = library().ms_ext_unchanged(*map(list, given), on_gpu)
+        self.holds: Callable[[], bool] = functools.partial(library().ms_ext_is_unchanged, address)
+        weakref.finalize(self, library().ms_ext_free_unchanged, address)
