@@ -324,6 +324,7 @@ def test_what_pytorch_puts_back_is_what_it_was(
         ms.ops.assign(net.parameters_dict()["3.bias"], ms.Tensor(data(4)))
         with torch.no_grad():
             reference[3].bias.copy_(torch.from_numpy(data(4)))
+        ms.runtime.synchronize()  # PyTorch does not wait for what MindSpore writes
         put_back = [change(module) for module in (net.module, reference)]
         assert same(step(x), in_torch(reference, x))
         for back in put_back:
