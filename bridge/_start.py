@@ -14,11 +14,11 @@ from bridge.infer import strides
 from bridge.op import devices
 from bridge.op.table import SHARED, SHIMS
 from bridge.primitive import direct, graph_shapes
-from bridge.primitive.in_torch import refuse_in_torch
+from bridge.primitive.in_torch import meet_in_torch
 
 _mindspore.leave_calls_alone()
 _mindspore.take_turns_with_graphs()
-refuse_in_torch()
+meet_in_torch()
 _lock = threading.Lock()
 _started = False
 

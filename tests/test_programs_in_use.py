@@ -334,6 +334,18 @@ def test_what_pytorch_puts_back_is_what_it_was(
         assert equal(net.parameters_dict()[name], tensor), name
 
 
+def test_pytorchs_modules_load_the_state_of_a_cell(differentiate: Differentiate) -> None:
+    net, other = bridge.cell(mlp()), mlp().to(device())
+    differentiate(net, net.trainable_params())(ms.Tensor(data(3, 4)))
+    state: Any = net.state_dict()
+    other.load_state_dict(state)
+    ms.runtime.synchronize()
+    for name, tensor in net.module.state_dict().items():
+        assert equal(net.parameters_dict()[name], tensor) and torch.equal(tensor, other.state_dict()[name]), name
+    with pytest.raises(RuntimeError, match=r"size mismatch for 0\.bias: .* the shape in current model"):
+        torch.nn.Sequential(torch.nn.Linear(4, 9)).load_state_dict(state, strict=False)
+
+
 def test_data_that_was_taken_stays_what_it_was(differentiate: Differentiate) -> None:
     """Before the first call and between calls, and when the network is gone."""
     net, x = bridge.cell(mlp()), ms.Tensor(data(3, 4))

@@ -1,19 +1,34 @@
-"""What PyTorch's own functions say when they are given MindSpore's tensors."""
+"""What PyTorch's own functions do with MindSpore's tensors."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import mindspore as ms
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from bridge import _mindspore
+from bridge.op import devices
+from bridge.primitive.tensors import torch_view, wait_for_pytorch
 
 
-def refuse_in_torch() -> None:
-    """Have them name the bridge's, in place of "must be Tensor, not Tensor"."""
-    ms.Tensor.__torch_function__ = classmethod(_refuse)  # type: ignore[attr-defined]
+def meet_in_torch() -> None:
+    """Have them copy from these, as `load_state_dict` does. The others name the bridge's, in place of "must be Tensor,
+    not Tensor"."""
+    ms.Tensor.__torch_function__ = classmethod(_in_torch)  # type: ignore[attr-defined]
 
 
-def _refuse(cls: type, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+def _in_torch(cls: type, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    is_copy = function is torch.Tensor.copy_ and len(args) == 2 and isinstance(args[0], torch.Tensor)
+    if is_copy and _get_current_dispatch_mode() is None:  # a capture would take a constant
+        if devices.target() == "GPU":
+            ms.runtime.synchronize()
+        else:
+            _mindspore.wait()
+        copied = args[0].copy_(torch_view(args[1]))
+        wait_for_pytorch()
+        return copied
     name = torch.overrides.resolve_name(function) or getattr(function, "__name__", str(function))
     raise TypeError(
         f"{name} is PyTorch's own, and was given MindSpore's tensor: bridge.torch and bridge.nn have the functions and "
