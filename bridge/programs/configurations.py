@@ -19,7 +19,7 @@ from bridge.programs.attributes import Settings
 from bridge.programs.in_cpp import library
 from bridge.programs.unchanged import Watched
 
-_MANY = 8  # graphs of a module; a value that changes in each step has more
+MANY = 8  # graphs of a module; a value that changes in each step has more
 
 
 class Configuration:
@@ -95,10 +95,10 @@ class Configuration:
             if not self._now.others(met):
                 return number
         self._met.append(self._now)
-        if len(self._met) == _MANY:
+        if len(self._met) == MANY:
             path, name = min(self._now.others(before))
             warnings.warn(
-                f"{path}.{name} was changed again: {_MANY} graphs were compiled for the values of a module's "
+                f"{path}.{name} was changed again: {MANY} graphs were compiled for the values of a module's "
                 "attributes, one for each. Keep a value that changes often in a buffer",
                 stacklevel=1,
             )

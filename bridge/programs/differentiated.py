@@ -13,6 +13,7 @@ from bridge.call import in_program
 from bridge.programs import checkpoints, tree
 from bridge.programs.added_gradients import gradients_of
 from bridge.programs.fuse import Fused, refuse_torch_modules
+from bridge.programs.named_constants import NamedConstants
 from bridge.programs.parameter_lists import no_parameters, refuse_no_parameter
 from bridge.programs.program import Program
 from bridge.programs.refusals import refuse_hooks_of_sums
@@ -185,8 +186,9 @@ def value_and_grad(
     name = getattr(fn, "__name__", type(fn).__name__)
     twins = fused.twins
     program = Program(
-        function, name=name, state=twins.tensors, modules=twins.modules, cells=twins.cells, is_differentiable=False
-    )
+        function, name=name, state=twins.tensors, modules=twins.modules, cells=twins.cells,
+        named=NamedConstants(fn, twins.cells), is_differentiable=False,
+    )  # fmt: skip
     function.follow(program.state)
     return program if isinstance(fn, ms.nn.Cell) else functools.update_wrapper(program, fn, updated=())
 

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from bridge.call import in_program
 from bridge.programs import tree
+from bridge.programs.named_constants import NamedConstants
 from bridge.programs.program import Program
 from bridge.programs.program_cell import ProgramCell
 from bridge.programs.twin import Twins
@@ -89,7 +90,8 @@ def _mindspores_caller(error: Exception) -> str | None:
 def _program(target: Callable[..., Any], name: str) -> Program:
     fused = Fused(target, "bridge.fuse")
     twins = fused.twins
-    return Program(fused, name=name, state=twins.tensors, modules=twins.modules, cells=twins.cells)
+    named = NamedConstants(target, twins.cells)
+    return Program(fused, name=name, state=twins.tensors, modules=twins.modules, cells=twins.cells, named=named)
 
 
 class FusedCell(ProgramCell):

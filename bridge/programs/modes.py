@@ -20,6 +20,7 @@ from bridge import _mindspore
 from bridge.op import devices
 from bridge.programs.choices import Choices, choices
 from bridge.programs.configurations import Configuration, configuration_of
+from bridge.programs.named_constants import NamedConstants
 from bridge.programs.unchanged import Unchanged, Watched
 
 
@@ -28,6 +29,7 @@ class InGraph(Protocol):
 
     modules: Sequence[torch.nn.Module]
     cells: Sequence[ms.nn.Cell]
+    named: NamedConstants | None
 
     @property
     def mark(self) -> Callable[[], int]:
@@ -70,7 +72,7 @@ class _Graphs:
         self._first_modes: list[bool] = []  # of the parts
         self._cells: list[weakref.ref[ms.nn.Cell]] = []  # MindSpore's, whose code it compiles or a program runs
         self._first_modes_of_cells: list[_CellMode] = []
-        self._configurations: dict[Configuration, int] = {}  # and the number of the settings
+        self._configurations: dict[Configuration | NamedConstants, int] = {}  # and the number of the settings
         self._choices: list[Choices] = []  # those that it was compiled for
         self._on_gpu = devices.target() == "GPU"
         self._first_dtypes = self._last_dtypes = _other_dtypes
@@ -90,10 +92,10 @@ class _Graphs:
         for state in states:
             if state not in self._states:
                 self._states[state] = _First(state.mark(), state.are_trained())
-            for module in state.modules:
-                configuration = configuration_of(module)
+            for configuration in _configurations_of(state):
                 configuration.settle()  # after a capture
                 self._configurations.setdefault(configuration, configuration.number())
+            for module in state.modules:
                 new = {id(part): part for part in module.modules() if id(part) not in self._parts}
                 self._parts |= new
                 self._first_modes += [part.training for part in new.values()]
@@ -165,6 +167,11 @@ class _Graphs:
         return (f"{position}+{others}" if others else "") + ("hooks." if state.has_hooks() else "")
 
 
+def _configurations_of(state: InGraph) -> list[Configuration | NamedConstants]:
+    found: list[Configuration | NamedConstants] = [*map(configuration_of, state.modules)]
+    return found if state.named is None else [*found, state.named]
+
+
 _other_dtypes = 0
 
 
@@ -202,8 +209,8 @@ _compiled: weakref.WeakKeyDictionary[Any, dict[int, _Graphs]] = weakref.WeakKeyD
 
 def note(state: InGraph) -> None:
     """What this thread compiles has a program that keeps this. It is not captured yet."""
-    for module in state.modules:
-        configuration_of(module).number()  # what others have changed until now, the capture has not
+    for configuration in _configurations_of(state):
+        configuration.number()  # what others have changed until now, the capture has not
     if _compiling.states is not None:
         _compiling.states.append(state)
 

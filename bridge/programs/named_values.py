@@ -31,8 +31,24 @@ def places(sources: Iterable[Any]) -> Iterator[Place]:
     """The names of values that the user's code finds, and of functions and classes in the modules of packages.
 
     Args:
-        sources: classes, functions and methods that have the code. What they call is the user's code too.
+        sources: classes, functions and methods that have the code. What they call is the user's code too, and so is the
+            code of the objects' classes that they find.
     """
+    return _places(sources, lambda value: [*_functions_in(value), type(value)], set())
+
+
+def places_of_functions(sources: Iterable[Any], all_names: set[str]) -> Iterator[Place]:
+    """The same, without the code of the objects' classes.
+
+    Args:
+        sources: see places.
+        all_names: takes all names that the code has.
+    """
+    return _places(sources, _functions_in, all_names)
+
+
+def _places(sources: Iterable[Any], behind: Callable[[Any], Iterable[Any]], all_names: set[str]) -> Iterator[Place]:
+    """Args: see places; what has the code of other values than functions and classes; see places_of_functions."""
     done: set[int] = set()
     left = [*sources]
     while left:
@@ -44,13 +60,14 @@ def places(sources: Iterable[Any]) -> Iterator[Place]:
         done.add(id(source))
         passed = passed_on(source.__code__) if isinstance(source, FunctionType) else frozenset[str]()
         for where, names, values, inside in _namespaces(source):
+            all_names |= inside
             for place in _places_in(where, {*names}, values, inside, passed):
                 value = function_of(place.get(place.name))
                 is_pythons = (place.name.startswith("__") and place.name.endswith("__")) or place.name == "_abc_impl"
                 if isinstance(value, (FunctionType, type)):
                     left.append(value)
                 elif not is_pythons:
-                    left += [*_functions_in(value), type(value)]
+                    left += behind(value)
                 if not is_pythons:
                     yield place
 

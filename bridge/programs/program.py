@@ -22,6 +22,7 @@ from bridge.programs import checkpoints, constant_arguments, leaves, tree
 from bridge.programs.configurations import own_changes
 from bridge.programs.graph import GraphProgram
 from bridge.programs.module_code import differentiates, is_torch_code, sets_attribute
+from bridge.programs.named_constants import NamedConstants
 from bridge.programs.refusals import no_gradient, refuse_cut_gradients
 from bridge.programs.replaced import replaced
 from bridge.programs.set_data import follow_set_data
@@ -45,6 +46,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         state: the tensors that it keeps between calls, by name; those of a module are known.
         modules: those that the function runs, whose buffers are in the state.
         cells: the Cells whose code it runs.
+        named: what the function finds by name.
         is_differentiable: whether MindSpore may ask for its gradient.
 
     Attributes:
@@ -61,6 +63,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         state: Mapping[str, torch.Tensor] | None = None,
         modules: Sequence[torch.nn.Module] = (),
         cells: Sequence[ms.nn.Cell] = (),
+        named: NamedConstants | None = None,
         is_differentiable: bool = True,
     ) -> None:
         self.function = function
@@ -71,7 +74,7 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         self._calls = direct.module(self.name, tree.results_with_data, is_torch_code(function))
         if state is None and isinstance(function, torch.nn.Module):
             state, modules = tensors_of(function), [function]
-        self.state = State(state or {}, modules, self._calls, cells)
+        self.state = State(state or {}, modules, self._calls, cells, named)
         follow_set_data(self.state)
         self._own_changes = own_changes(self.state.modules)
         self._is_differentiable = is_differentiable

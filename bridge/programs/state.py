@@ -21,6 +21,7 @@ from bridge.primitive.tensors import torch_view, wait_for_pytorch
 from bridge.programs import modes
 from bridge.programs.attributes import note_inputs
 from bridge.programs.calls import Refusal
+from bridge.programs.named_constants import NamedConstants
 
 # A tensor that several programs have is one Parameter, and a Parameter that they have is one tensor, which it keeps.
 _parameters = WeakIdKeyDictionary()
@@ -58,11 +59,12 @@ class State:
         modules: those that the function runs. They may put other tensors in the place of their buffers.
         calls: what shares memory (ms_ext/mindspore/python/module.cpp).
         cells: the Cells whose code the function runs.
+        named: what it finds by name.
 
     Attributes:
         parameters: MindSpore's Parameters by name.
         tensors: PyTorch's tensors, in the same order.
-        modules, cells: see above.
+        modules, cells, named: see above.
         may_change: whether the modules may put other tensors in the place of some.
     """
 
@@ -72,10 +74,11 @@ class State:
         modules: Sequence[torch.nn.Module],
         calls: Any,
         cells: Sequence[ms.nn.Cell] = (),
+        named: NamedConstants | None = None,
     ) -> None:
         modes.compile_for_modes()
         self._calls = calls
-        self.modules, self.cells = modules, cells
+        self.modules, self.cells, self.named = modules, cells, named
         self.parameters: dict[str, ms.Parameter] = {}
         self.tensors: list[torch.Tensor] = []
         positions: dict[int, int] = {}
