@@ -6,9 +6,10 @@ import array
 import copy
 import functools
 import warnings
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -1039,6 +1040,41 @@ def test_names_that_lead_through_other_things() -> None:
         table, Described.factor, own, settings.K = before
         TABLED.update(table)
         settings.D.update(own)
+
+
+class Owner:
+    """Has what a module takes from it by ways that hold it weakly, and a table that others may only read."""
+
+    def __init__(self) -> None:
+        self.scale, self.table = 1.0, {"scale": 1.0}
+
+    def scaled(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale
+
+
+class HoldsWeakly(torch.nn.Module):
+    def __init__(self, owner: Owner) -> None:
+        super().__init__()
+        self.owner, self.scaled = weakref.ref(owner), weakref.WeakMethod(owner.scaled)
+        self.owners = weakref.WeakValueDictionary({"first": owner})
+        self.table = MappingProxyType(owner.table)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        owner, scaled = self.owner(), self.scaled()
+        assert owner is not None and scaled is not None
+        return scaled(x) + owner.scale * self.owners["first"].scale + self.table["scale"]
+
+
+def test_what_a_module_holds_weakly_is_followed() -> None:
+    owner = Owner()
+    module, x = HoldsWeakly(owner), data(2, 3)
+    call = jitted(bridge.cell(module))
+    for scale in (1.0, 1.0, 2.0, 2.0, 2.0, 3.0):
+        owner.scale = owner.table["scale"] = scale
+        np.testing.assert_array_equal(call(ms.Tensor(x)).asnumpy(), module(on_device(x)).cpu().numpy())
+    for scale in (4.0, 5.0):
+        owner.table["scale"] = scale
+        np.testing.assert_array_equal(call(ms.Tensor(x)).asnumpy(), module(on_device(x)).cpu().numpy())
 
 
 class Looks(torch.nn.Module):

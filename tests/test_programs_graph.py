@@ -782,6 +782,21 @@ class GoesBack(nn.Module):
         return x * self.inner.weight.grad[0]  # type: ignore[index, no-any-return]
 
 
+def doubled_if_positive(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        return x * 2
+    return x
+
+
+class AsksInTorchScript(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scripted = torch.jit.script(doubled_if_positive)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scripted(x)  # type: ignore[no-any-return]
+
+
 class Misspells(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.sinus()  # type: ignore[attr-defined, no-any-return]
@@ -792,6 +807,7 @@ REFUSALS = [
     (WritesAttribute, ["writes to a tensor of shape [3] that is neither a parameter nor a persistent buffer"]),
     (MakesSparse, ["has a tensor of the layout sparse_coo", "torch.sparse_coo_tensor(torch.eye(2"]),
     (LoopsOnData, ["asks for a value that depends on data", "while (x < 9).any():"]),
+    (AsksInTorchScript, ["if x.sum() > 0:", "asks for a value that depends on data", "PyNative mode does"]),
     (AsksColumn, ["a float that depends on data is given to pow", "return x ** x[:1, 0].item()"]),
     (ReadsByNumPy, ["Tensor.numpy asks for a value that depends on data", "np.sort(x.detach().numpy())"]),
     (lambda: WritesToArray(True), ["no writes to what Tensor.numpy gave", "array = table.numpy()"]),

@@ -220,6 +220,37 @@ def test_jit_takes_sizes_for_unknown_of_a_module_that_asks_for_data() -> None:
     check_lengths(step, module, (3, 5, 4, 6, 2))
 
 
+class Saturates(nn.Module):
+    """Takes a part of its rows, or more of them, as `kind` says: from some length on the part has one size."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.linear = kind, nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.kind == "first":
+            return self.linear(x[:11]).tanh()
+        if self.kind == "last":
+            return self.linear(x[-5:]).tanh()
+        if self.kind == "largest":
+            return self.linear(x).sum(1).topk(min(4, len(x))).values.tanh()
+        return self.linear(nn.functional.pad(x, (0, 0, 0, max(0, 9 - len(x))))).tanh()
+
+
+@pytest.mark.parametrize("lengths", [(15, 20, 30, 7, 12, 3), (3, 5, 4, 15, 11, 20)])
+@pytest.mark.parametrize("kind", ["first", "last", "largest", "padded"])
+def test_jit_takes_sizes_that_end_somewhere(kind: str, lengths: tuple[int, ...]) -> None:
+    module = Saturates(kind).to(torch_device())
+    net = bridge.cell(module)
+    differentiate = ms.value_and_grad(net, 0, ms.ParameterTuple(net.trainable_params()))
+
+    @ms.jit(dynamic=1)
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return differentiate(x)
+
+    check_lengths(step, module, lengths)
+
+
 def test_programs_that_are_kept_stand_beside_new_ones() -> None:
     module = mlp().eval()
     weights = list(module.parameters())

@@ -12,10 +12,19 @@ import itertools
 import operator
 import random
 import sys
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GeneratorType,
+    MappingProxyType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any
 
 import mindspore as ms
@@ -37,6 +46,7 @@ _MADE_BY_PYTHON = 1 << 9  # the flag of classes that a class statement makes
 _FAR = 1_000_003  # a prime, as every second or hundredth call may be another one
 _PLAIN = (bool, int, float, complex, str, bytes)
 _CONTAINERS = (dict, list, tuple, deque)
+_LEADING = (weakref.ref, MappingProxyType)  # to what others hold
 _ARRAYS = (array.array, bytearray)  # Python's own
 _LARGEST = 100_000  # of a large container only which objects it holds is looked at, and of a larger one nothing
 # What is not looked into: bridge/programs/kept_elsewhere.py knows functions, classes and files.
@@ -48,7 +58,7 @@ _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator)
 _GLOBALS = (*_PLAIN, *_CONTAINERS, *_GENERATORS, set, np.ndarray, SimpleNamespace, torch.Tensor)
 # Of what code finds by name, what these hold counts, and objects of the user's classes; of others, which they are.
 _NAMED = (
-    *_PLAIN, *_CONTAINERS, set, np.ndarray, type(None), torch.Tensor, torch.nn.Module, SimpleNamespace,
+    *_PLAIN, *_CONTAINERS, *_LEADING, set, np.ndarray, type(None), torch.Tensor, torch.nn.Module, SimpleNamespace,
     argparse.Namespace, functools.partial,
 )  # fmt: skip
 # The dictionaries that a graph knows, and the mode, which belongs to the plan.
@@ -470,7 +480,7 @@ def _is_seen_by_copies(seen: _Seen) -> bool:
     """Whether somebody may change what a value holds where the containers of Settings do not show it."""
     value = seen.value
     is_ordered_elsewhere = isinstance(value, OrderedDict) and isinstance(seen.held, dict) and len(seen.held) > 1
-    is_copied = isinstance(seen.held, (np.ndarray, set)) or isinstance(value, (*_ARRAYS, deque))
+    is_copied = isinstance(seen.held, (np.ndarray, set)) or isinstance(value, (*_ARRAYS, *_LEADING, deque))
     return is_copied or is_ordered_elsewhere or _has_slots(value)
 
 
@@ -484,7 +494,8 @@ def _is_as_it_was(seen: _Seen) -> bool:
     own = seen.value
     if not isinstance(seen.held, dict):  # None is what lay too deep
         return seen.held is None or _is_same(seen, _Look().at(own), set())
-    now = _items(own) if isinstance(own, _CONTAINERS) else {**slots_of(own), **getattr(own, "__dict__", {})}
+    has_items = isinstance(own, (*_CONTAINERS, *_LEADING))
+    now = _items(own) if has_items else {**slots_of(own), **getattr(own, "__dict__", {})}
     return (
         now is not None
         and [*now] == [*seen.held]
@@ -636,6 +647,12 @@ def _items(value: Any) -> dict[Any, Any] | None:
         return {"func": value.func, "args": value.args, "keywords": value.keywords, **vars(value)}
     if isinstance(value, MethodType):
         return {"__func__": value.__func__, "__self__": value.__self__}
+    if isinstance(value, MappingProxyType):
+        return dict(value)
+    if isinstance(value, weakref.ref):
+        referent = value()
+        is_method = isinstance(value, weakref.WeakMethod) and referent is not None
+        return _items(referent) if is_method else {"referent": referent}
     if isinstance(value, BuiltinFunctionType):
         return {"__self__": value.__self__} if isinstance(value.__self__, (*_CONTAINERS, *_GENERATORS)) else None
     own = getattr(value, "__dict__", None)
@@ -827,6 +844,8 @@ def _refilled(seen: _Seen, done: set[int]) -> Any:
 
 
 def _refill(value: Any, items: dict[Any, Any]) -> None:
+    if isinstance(value, _LEADING):  # what they lead to is as it was
+        return
     if isinstance(value, dict):
         kind = OrderedDict if isinstance(value, OrderedDict) else dict
         kind.clear(value)

@@ -199,6 +199,8 @@ def _captured(
             cotangents, gradients, no_gradient = _differentiate(tape, results, leaves)
             tape.draws.refuse_set_back()
     except Exception as error:
+        if tape.refused is not None and "TorchScript interpreter" in str(error):  # which says nothing of what it calls
+            error.args = (f"{str(error).rstrip()} {tape.refused}",)
         add_lines(error, _location(error, tape))
         tape.kept.give_data(tape.namespaces.values())
         tape.kept.forget()

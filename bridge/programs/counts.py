@@ -234,7 +234,8 @@ def _count(
     if not found[0].numbers or not _are_equal(found):
         sizes = found[0].run.tape.data_sizes.places
         if len(sizes) == len(known):
-            no_size = NoSize(_REFUSAL.format("another one"))
+            last = sizes[max(sizes)].line if sizes else None
+            no_size = NoSize(_REFUSAL.format("another one") + in_line(last))
             no_size.question = run.tape.guards.question_of_integers()
             raise no_size
         line = next((place.line for number, place in sizes.items() if number not in known), None)

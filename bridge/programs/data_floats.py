@@ -68,7 +68,7 @@ def _refusal(what: str, frame: FrameType | None = None) -> Refusal:
 def _refused_number(frame: FrameType | None = None) -> Refusal:
     """Something takes a known number, as a function of math does, or torch.tensor."""
     note_given()
-    return _refusal("given to something that takes a known number", frame or sys._getframe(2))
+    return _refusal("given to something that takes a known number, as float() does", frame or sys._getframe(2))
 
 
 def _computed(function: Callable[..., Any], *args: Any) -> Any:

@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
 from bridge.infer.shapes import STAND_INS
-from bridge.programs.calls import Refusal, no_modes
+from bridge.programs.calls import Refusal, in_line, no_modes
 from bridge.programs.memory import storage_of
 from bridge.programs.shares import share
 from bridge.programs.size_numbers import SizeNumber
@@ -300,7 +300,8 @@ class DataSizes:
     def _add(self, number: SizeNumber, place: Place) -> None:
         if len(self.places) == _MOST_SIZES:
             raise TooManySizes(
-                f"data decides {_MOST_SIZES} sizes, which are more than a graph takes: PyNative mode does"
+                f"data decides {_MOST_SIZES} sizes, which are more than a graph takes, or where a loop ends: PyNative "
+                f"mode takes it{in_line(place.line)}"
             )
         if self._last is not None and number <= self._last:
             raise Refusal(_SAME_PLACE)

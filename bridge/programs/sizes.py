@@ -51,6 +51,8 @@ _MOST_FLIPPED = 8
 _MOST_FIXED = 2
 # So many of the known sizes are tried for those unknown.
 _MOST_OTHERS = 8
+_SMALL = 2
+_MUCH_LARGER = 4  # times
 # Of an input where sizes are guessed: for some calls PyTorch is asked with zeros.
 _MOST_ELEMENTS = 2**27
 _NOT_COUNTED = (
@@ -182,9 +184,9 @@ class _Family:
                     continue
                 try:
                     with trying():
-                        (one, _), (other, of_other) = self._of_pair(shapes, failed)
-                        found = self._with_unequal(self._of_both(one, other), of_other)
-                        return self._with_nothing(found, of_other)
+                        (one, of_one), (other, of_other) = self._of_pair(shapes, failed)
+                        found = self._with_larger(self._of_both(one, other), of_one, of_other)
+                        return self._with_nothing(self._with_unequal(found, of_other), of_other)
                 except Exception as error:
                     if self._is_for_all(error):
                         raise
@@ -249,6 +251,20 @@ class _Family:
                 apart[i] = filled(CARRIER, size)
             with contextlib.suppress(Exception):
                 found = self._of_both(found, self._sharing(apart)[0])
+        return found
+
+    def _with_larger(self, found: Plan, one: Sequence[Shape], other: Sequence[Shape]) -> Plan:
+        """The same with larger sizes where these two have others, if they are of calls: `x[:512]` has one size from
+        512 on, and what is padded to that has one until there."""
+        if self._carriers or not any(len(known) == len(self._specs) for known in self._wanted.known):
+            return found
+        larger = [
+            tuple(a if a == b else _MUCH_LARGER * max(a, b) for a, b in zip(first, second, strict=True))
+            for first, second in zip(one, other, strict=True)
+        ]
+        if all(math.prod(shape) <= _MOST_ELEMENTS for shape in larger):
+            with contextlib.suppress(Exception):  # the function need not run with these
+                found = self._of_both(found, self._sharing(larger)[0])
         return found
 
     def _with_nothing(self, found: Plan, shapes: Sequence[Shape]) -> Plan:
@@ -431,20 +447,25 @@ def is_inferring() -> bool:
 
 
 def _with_others(own: Sequence[Shape], unknown: Sequence[Shape]) -> Iterator[Sequence[Sequence[Shape]]]:
-    """These shapes beside some with other sizes where they are unknown: as many others as possible first. Equal sizes
-    stay equal."""
+    """These shapes beside some with other sizes where they are unknown: as many others as possible first, and small
+    ones before large ones. Equal sizes stay equal."""
     pairs = [(size, of) for shape, form in zip(own, unknown, strict=True) for size, of in zip(shape, form, strict=True)]
     sizes = sorted({size for size, of in pairs if of < 0})
     for count in range(min(len(sizes), _MOST_FIXED + 1)):
         for fixed in itertools.combinations(sizes, count):
-            other = {size: size if size in fixed else max(2 * size, size + 1) for size in sizes}
-            yield [
-                own,
-                [
-                    tuple(other[size] if of < 0 else size for size, of in zip(shape, form, strict=True))
-                    for shape, form in zip(own, unknown, strict=True)
-                ],
-            ]
+            free = (size for size in itertools.count(_SMALL) if size not in fixed)
+            varied = [size for size in sizes if size not in fixed]
+            large = {size: max(2 * size, size + 1) for size in varied}
+            small = {size: min(other, large[size]) for size, other in zip(varied, free, strict=False)}
+            for others in (small, large):
+                other = {size: others.get(size, size) for size in sizes}
+                yield [
+                    own,
+                    [
+                        tuple(other[size] if of < 0 else size for size, of in zip(shape, form, strict=True))
+                        for shape, form in zip(own, unknown, strict=True)
+                    ],
+                ]
 
 
 def _different(pairs: Iterable[Sequence[Sequence[Shape]]]) -> Iterator[Sequence[Sequence[Shape]]]:

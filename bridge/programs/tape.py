@@ -131,6 +131,8 @@ class Tape(TorchDispatchMode):
             lambda index: self.data_of(index) is not None, is_counting, self.data_sizes.told, self.calls, self.tensors
         )
         self.floats = DataFloats(self.register, self._bounds, self._is_late, sizes.has_integers)
+        self.refused: Refusal | None = None
+        """The last value of data that it refused."""
         self.asked = 0
         """How often the function has called PyTorch."""
         if sizes.tapes is not None:
@@ -329,7 +331,11 @@ class Tape(TorchDispatchMode):
                 results = with_strides_of_view(func, fake_args, func(*fake_args, **fake_kwargs))
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             if self._is_known(arguments) or not self._known_masks(func, arguments):
-                return self._value(func, arguments, args, kwargs, error)
+                try:
+                    return self._value(func, arguments, args, kwargs, error)
+                except Refusal as refusal:
+                    self.refused = refusal
+                    raise
             results = self._results_on_zeros(func, arguments, fake_args, fake_kwargs)
         except Exception as error:
             if whole := whole_of(func, fake_args, self.data_sizes.told):
