@@ -233,12 +233,12 @@ def _count(
         return _program(found[0].run, wanted, needed, given)
     if not found[0].numbers or not _are_equal(found):
         sizes = found[0].run.tape.data_sizes.places
+        last = sizes[max(sizes)].line if sizes else None
         if len(sizes) == len(known):
-            last = sizes[max(sizes)].line if sizes else None
             no_size = NoSize(_REFUSAL.format("another one") + in_line(last))
             no_size.question = run.tape.guards.question_of_integers()
             raise no_size
-        line = next((place.line for number, place in sizes.items() if number not in known), None)
+        line = next((place.line for number, place in sizes.items() if number not in known), last)
         raise Refusal(_REFUSAL.format("another one") + in_line(line))
     return replace(found[0], asks_otherwise=asks_otherwise)
 

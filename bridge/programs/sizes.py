@@ -453,10 +453,10 @@ def _with_others(own: Sequence[Shape], unknown: Sequence[Shape]) -> Iterator[Seq
     sizes = sorted({size for size, of in pairs if of < 0})
     for count in range(min(len(sizes), _MOST_FIXED + 1)):
         for fixed in itertools.combinations(sizes, count):
-            free = (size for size in itertools.count(_SMALL) if size not in fixed)
             varied = [size for size in sizes if size not in fixed]
+            free = (size for size in itertools.count(_SMALL) if size not in sizes)
+            small = dict(zip(varied, free, strict=False))
             large = {size: max(2 * size, size + 1) for size in varied}
-            small = {size: min(other, large[size]) for size, other in zip(varied, free, strict=False)}
             for others in (small, large):
                 other = {size: others.get(size, size) for size in sizes}
                 yield [
