@@ -47,6 +47,7 @@ def halved(x: Any) -> Any:
 SCALE = 1.0
 TABLE: dict[str, Any] = {"beta": 1.0, "others": [1.0, 2.0]}
 OPTIONS = Options()
+TERMS: list[Any] = [Options(), {"second": Options()}]
 ARGS = argparse.Namespace(alpha=1.0)
 KNOWN = ms.Tensor(np.array([1, 2, 3], np.float32))
 activation = doubled
@@ -54,7 +55,8 @@ activation = doubled
 
 def loss(x: Any) -> Any:
     scaled = aten.mul(activation(x), SCALE * TABLE["beta"] * TABLE["others"][1] * Factors.first)
-    return aten.sum(aten.mul(scaled, KNOWN)) * OPTIONS.weight() * ARGS.alpha
+    weight = OPTIONS.weight() + sum(term.weight() for term in (TERMS[0], TERMS[1]["second"]))
+    return aten.sum(aten.mul(scaled, KNOWN)) * weight * ARGS.alpha
 
 
 class Trainer:
@@ -117,6 +119,8 @@ CHANGES: dict[str, Callable[[], None]] = {
     "an attribute": lambda: setattr(OPTIONS, "gamma", 2.0),
     "what a method reads": lambda: setattr(OPTIONS, "name", "mean"),
     "an object": lambda: assign("OPTIONS", Options(4.0)),
+    "an attribute in a list": lambda: setattr(TERMS[0], "gamma", 3.0),
+    "an attribute in a table": lambda: setattr(TERMS[1]["second"], "gamma", -3.0),
     "a namespace": lambda: assign("ARGS", argparse.Namespace(alpha=-2.0)),
     "an attribute of a namespace": lambda: setattr(ARGS, "alpha", 0.5),
     "a class": lambda: setattr(Factors, "first", 6.0),
@@ -130,6 +134,7 @@ def as_before() -> Any:
     yield
     globals().update(kept)
     globals().update(TABLE={"beta": 1.0, "others": [1.0, 2.0]}, OPTIONS=Options(), ARGS=argparse.Namespace(alpha=1.0))
+    globals().update(TERMS=[Options(), {"second": Options()}])
     Factors.first = 1.0
 
 

@@ -118,9 +118,9 @@ class NamedConstants:
         while True:
             names: set[str] = set()
             found = [*places_of_functions(functions, names)]
-            objects = [*roots, *filter(_is_users_object, (place.get(place.name) for place in found))]
+            objects = [*roots, *(one for place in found for one in _objects_in(place.get(place.name)))]
             attributes = [*_attributes(objects, names)]
-            objects += filter(_is_users_object, (place.get(place.name) for place in attributes))
+            objects += (one for place in attributes for one in _objects_in(place.get(place.name)))
             known = {*map(id, functions)}
             more = [function for function in _methods(objects, names) if id(function) not in known]
             if not more:
@@ -139,8 +139,8 @@ class NamedConstants:
 
 def _methods(objects: Iterable[Any], names: set[str]) -> Iterator[FunctionType]:
     """The functions of their classes with these names."""
-    for kind in {type(one) for one in objects}:
-        for name in sorted(names):
+    for kind in dict.fromkeys(map(type, objects)):
+        for name in sorted(names & {*itertools.chain.from_iterable(map(vars, kind.__mro__))}):
             function = function_of(inspect.getattr_static(kind, name, None))
             if isinstance(function, FunctionType) and is_users_function(function):
                 yield function
@@ -157,7 +157,7 @@ def _attributes(objects: Iterable[Any], names: set[str]) -> Iterator[Place]:
             attributes = getattr(one, "__dict__", {})
             for name in sorted((names & attributes.keys()) - {"training"}):  # the mode is no setting (modes.py)
                 yield Place(type(one).__qualname__, name, attributes.get)
-                left += filter(_is_users_object, [attributes[name]])
+                left += _objects_in(attributes[name])
 
 
 def _is_users_object(value: Any) -> bool:
@@ -165,6 +165,14 @@ def _is_users_object(value: Any) -> bool:
     if isinstance(value, (SimpleNamespace, argparse.Namespace)):
         return True
     return not isinstance(value, _NO_OBJECTS) and not is_of_package(type(value).__module__)
+
+
+def _objects_in(value: Any) -> Iterator[Any]:
+    """A value that is one of these, or those in a container."""
+    if _is_users_object(value):
+        yield value
+    for container in _containers(value):
+        yield from filter(_is_users_object, container.values() if isinstance(container, dict) else container)
 
 
 def _form(value: Any, depth: int = 0) -> Any:
