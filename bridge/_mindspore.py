@@ -588,7 +588,7 @@ def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
         finally:
             _taken.name, _taken.own, _taken.prefix = before
 
-    # What it does in 2.10 with a graph and tensors that need nothing first.
+    # A graph that is known is run as MindSpore 2.10 runs it with tensors that need nothing first.
     @functools.wraps(run_function)
     def run_named_function(self: Any, *args: Any, **kwargs: Any) -> Any:
         failed.look()

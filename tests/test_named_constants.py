@@ -121,6 +121,8 @@ CHANGES: dict[str, Callable[[], None]] = {
     "an object": lambda: assign("OPTIONS", Options(4.0)),
     "an attribute in a list": lambda: setattr(TERMS[0], "gamma", 3.0),
     "an attribute in a table": lambda: setattr(TERMS[1]["second"], "gamma", -3.0),
+    "an object in a list": lambda: TERMS.__setitem__(0, Options(6.0)),
+    "an object in a table": lambda: TERMS[1].update(second=Options(7.0)),
     "a namespace": lambda: assign("ARGS", argparse.Namespace(alpha=-2.0)),
     "an attribute of a namespace": lambda: setattr(ARGS, "alpha", 0.5),
     "a class": lambda: setattr(Factors, "first", 6.0),

@@ -4,25 +4,24 @@ tensor or array it counts which one it is, not what it holds."""
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import itertools
+import operator
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from types import FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import mindspore as ms
-import torch
 
 from bridge.programs.configurations import MANY
 from bridge.programs.named_values import Place, places_of_functions
+from bridge.programs.twin_object import is_object
 from bridge.programs.unchanged import Watched
-from bridge.programs.written_down import function_of, is_of_package, is_users_function
+from bridge.programs.written_down import function_of, is_users_function
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_NO_OBJECTS = (ms.nn.Cell, ms.Tensor, torch.nn.Module, torch.Tensor, ModuleType, type, FunctionType, MethodType)
 _DEPTH = 8  # of containers in containers
 _Key = tuple[str, str, int]
 
@@ -38,15 +37,26 @@ class _Same:
 
 
 class _Named(NamedTuple):
-    """A place, with what is there: the object, and in a form that tells it from others (`_form`)."""
+    """A place, and what is there.
+
+    Args:
+        place: where the code looks.
+        value: the object.
+        form: what tells it from others (`_form`).
+        objects: those in it whose attributes are named, too.
+    """
 
     place: Place
     value: Any
     form: Any
+    objects: list[Any]
 
     def is_as_it_was(self) -> bool:
         value = self.place.get(self.place.name)
-        return value is self.value and _form(value) == self.form
+        if value is not self.value or _form(value) != self.form:
+            return False
+        now = [*_objects_in(value)]
+        return len(now) == len(self.objects) and all(map(operator.is_, now, self.objects))
 
 
 class NamedConstants:
@@ -107,7 +117,7 @@ class NamedConstants:
             key = place.where, place.name, met[place.where, place.name]
             met[place.where, place.name] += 1
             if key not in self._own:
-                found[key] = _Named(place, value, _form(value))
+                found[key] = _Named(place, value, _form(value), [*_objects_in(value)])
         return found
 
     def _places(self) -> Iterator[Place]:
@@ -161,10 +171,8 @@ def _attributes(objects: Iterable[Any], names: set[str]) -> Iterator[Place]:
 
 
 def _is_users_object(value: Any) -> bool:
-    """Whether its attributes are the user's."""
-    if isinstance(value, (SimpleNamespace, argparse.Namespace)):
-        return True
-    return not isinstance(value, _NO_OBJECTS) and not is_of_package(type(value).__module__)
+    """Whether its attributes count."""
+    return not isinstance(value, (type, ModuleType)) and is_object(value)
 
 
 def _objects_in(value: Any) -> Iterator[Any]:

@@ -51,8 +51,9 @@ _MOST_FLIPPED = 8
 _MOST_FIXED = 2
 # So many of the known sizes are tried for those unknown.
 _MOST_OTHERS = 8
+# Of calls before: the smallest size that is tried beside theirs, and how many times theirs the largest one is.
 _SMALL = 2
-_MUCH_LARGER = 4  # times
+_MUCH_LARGER = 4
 # Of an input where sizes are guessed: for some calls PyTorch is asked with zeros.
 _MOST_ELEMENTS = 2**27
 _NOT_COUNTED = (
