@@ -7,7 +7,7 @@ import argparse
 import dataclasses
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import Mock
 
 import mindspore as ms
@@ -36,6 +36,22 @@ class Factors:
     first = 1.0
 
 
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    """Has attributes that no dictionary holds, one by its class, and one that follows from others."""
+
+    own: float = 1.0
+    by_class: ClassVar[float] = 1.0
+
+    @property
+    def both(self) -> float:
+        return self.own * self.by_class
+
+
+class Table(dict[str, float]):
+    pass
+
+
 def doubled(x: Any) -> Any:
     return aten.mul(x, 2)
 
@@ -49,6 +65,8 @@ TABLE: dict[str, Any] = {"beta": 1.0, "others": [1.0, 2.0]}
 OPTIONS = Options()
 TERMS: list[Any] = [Options(), {"second": Options()}]
 ARGS = argparse.Namespace(alpha=1.0)
+SLOTTED = Slotted()
+OWN_TABLE = Table(delta=1.0)
 KNOWN = ms.Tensor(np.array([1, 2, 3], np.float32))
 activation = doubled
 
@@ -56,7 +74,7 @@ activation = doubled
 def loss(x: Any) -> Any:
     scaled = aten.mul(activation(x), SCALE * TABLE["beta"] * TABLE["others"][1] * Factors.first)
     weight = OPTIONS.weight() + sum(term.weight() for term in (TERMS[0], TERMS[1]["second"]))
-    return aten.sum(aten.mul(scaled, KNOWN)) * weight * ARGS.alpha
+    return aten.sum(aten.mul(scaled, KNOWN)) * weight * ARGS.alpha * SLOTTED.both * OWN_TABLE["delta"]
 
 
 class Trainer:
@@ -125,6 +143,10 @@ CHANGES: dict[str, Callable[[], None]] = {
     "an object in a table": lambda: TERMS[1].update(second=Options(7.0)),
     "a namespace": lambda: assign("ARGS", argparse.Namespace(alpha=-2.0)),
     "an attribute of a namespace": lambda: setattr(ARGS, "alpha", 0.5),
+    "a slot": lambda: setattr(SLOTTED, "own", 2.0),
+    "what has slots": lambda: assign("SLOTTED", Slotted(3.0)),
+    "an attribute by the class": lambda: setattr(Slotted, "by_class", 4.0),
+    "an item of a table of an own class": lambda: OWN_TABLE.update(delta=5.0),
     "a class": lambda: setattr(Factors, "first", 6.0),
     "a tensor": lambda: assign("KNOWN", ms.Tensor(np.array([3, 2, 1], np.float32))),
 }
@@ -136,8 +158,8 @@ def as_before() -> Any:
     yield
     globals().update(kept)
     globals().update(TABLE={"beta": 1.0, "others": [1.0, 2.0]}, OPTIONS=Options(), ARGS=argparse.Namespace(alpha=1.0))
-    globals().update(TERMS=[Options(), {"second": Options()}])
-    Factors.first = 1.0
+    globals().update(TERMS=[Options(), {"second": Options()}], SLOTTED=Slotted(), OWN_TABLE=Table(delta=1.0))
+    Factors.first = Slotted.by_class = 1.0
 
 
 @ways

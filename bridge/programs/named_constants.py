@@ -4,13 +4,14 @@ tensor or array it counts which one it is, not what it holds."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import operator
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import mindspore as ms
@@ -22,6 +23,7 @@ from bridge.programs.unchanged import Watched
 from bridge.programs.written_down import function_of, is_users_function
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_CONTAINERS = (dict, list, tuple)
 _DEPTH = 8  # of containers in containers
 _Key = tuple[str, str, int]
 
@@ -164,10 +166,20 @@ def _attributes(objects: Iterable[Any], names: set[str]) -> Iterator[Place]:
         one = left.pop()
         if id(one) not in done:
             done.add(id(one))
-            attributes = getattr(one, "__dict__", {})
-            for name in sorted((names & attributes.keys()) - {"training"}):  # the mode is no setting (modes.py)
-                yield Place(type(one).__qualname__, name, attributes.get)
-                left += _objects_in(attributes[name])
+            own = getattr(one, "__dict__", {})
+            of_class = {*itertools.chain.from_iterable(map(vars, type(one).__mro__))}
+            for name in sorted((names & (own.keys() | of_class)) - {"training"}):  # the mode is no setting (modes.py)
+                get = own.get if name in own else functools.partial(_attribute, one)
+                yield Place(type(one).__qualname__, name, get)
+                left += _objects_in(get(name))
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    """An attribute of an object or its class, as it stands there; None if there is none."""
+    if name in getattr(owner, "__dict__", {}):
+        return vars(owner)[name]
+    found = next((vars(kind)[name] for kind in type(owner).__mro__ if name in vars(kind)), None)
+    return getattr(owner, name, None) if isinstance(found, MemberDescriptorType) else found
 
 
 def _is_users_object(value: Any) -> bool:
@@ -180,25 +192,31 @@ def _objects_in(value: Any) -> Iterator[Any]:
     if _is_users_object(value):
         yield value
     for container in _containers(value):
-        yield from filter(_is_users_object, container.values() if isinstance(container, dict) else container)
+        yield from filter(_is_users_object, _items(container))
 
 
 def _form(value: Any, depth: int = 0) -> Any:
     """What tells a value from others."""
     if isinstance(value, _PLAIN):
         return type(value), repr(value) if isinstance(value, (float, complex)) else value  # -0.0 and nan
-    if type(value) in (tuple, list, dict) and depth < _DEPTH:
-        items = [*value.items()] if isinstance(value, dict) else value
-        return type(value), [_form(item, depth + 1) for item in items]
+    if isinstance(value, _CONTAINERS) and depth < _DEPTH:
+        keys = [_form(key, depth + 1) for key in dict.keys(value)] if isinstance(value, dict) else []
+        return type(value), keys, [_form(item, depth + 1) for item in _items(value)]
     return type(value) if _is_users_object(value) else _Same(value)  # the attributes of an object are named, too
 
 
 def _containers(value: Any, depth: int = 0) -> Iterator[Any]:
     """Those whose items are in its form."""
-    if type(value) in (tuple, list, dict) and depth < _DEPTH:
+    if isinstance(value, _CONTAINERS) and depth < _DEPTH:
         yield value
-        for item in value.values() if isinstance(value, dict) else value:
+        for item in _items(value):
             yield from _containers(item, depth + 1)
+
+
+def _items(container: Any) -> list[Any]:
+    """What it holds, whatever its class makes of that."""
+    kind = next(kind for kind in _CONTAINERS if isinstance(container, kind))
+    return [*dict.values(container)] if kind is dict else [*kind.__iter__(container)]
 
 
 def _others(left: dict[_Key, Any], right: dict[_Key, Any]) -> set[_Key]:
