@@ -474,11 +474,13 @@ class _Known(NamedTuple):
         name: that by which failures of its runs are counted.
         failures: how many there were; None if none.
         own: the name under which MindSpore keeps it.
+        run: runs it without MindSpore, or gives NotImplemented; None if only MindSpore can.
     """
 
     name: str
     failures: int | None
     own: str
+    run: Callable[..., Any] | None
 
 
 class _Function(NamedTuple):
@@ -544,29 +546,60 @@ class _RepeatedCalls:
 _repeated = _RepeatedCalls()
 
 
-def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
-    """Have a graph compiled once more when it is called after a run that failed: see _FailedGraphs."""
+class _OfCell:
+    """The graph that a Cell's compilation has taken last, and what runs its graphs without MindSpore.
+
+    Attributes:
+        name, own: see _Known; empty if there is none.
+        runs: by the names under which MindSpore keeps the graphs; None for one that only MindSpore can run.
+    """
+
+    def __init__(self) -> None:
+        self.name = self.own = ""
+        self.runs: dict[str, Callable[..., Any] | None] = {}
+
+
+def around_graphs(late_failures: Callable[[], int], without_mindspore: Callable[[Any], Any]) -> None:
+    """Have a graph compiled once more when it is called after a run that failed: see _FailedGraphs. And have a graph
+    that is called again run without MindSpore where that is possible.
+
+    Args:
+        late_failures: see _FailedGraphs.
+        without_mindspore: gives what runs a compiled graph, for tensors as in its first call; None if only MindSpore
+            can. That gives NotImplemented if MindSpore has to run it this time.
+    """
     failed = _FailedGraphs(late_failures)
     of_cells: Any = type(_cell_graph_executor)
     of_functions = jit_executor()
     compile_cell, run_cell = of_cells.compile, of_cells.__call__
     compile_function, run_function = of_functions.compile, of_functions.__call__
     api: Any = sys.modules[of_functions.__module__]
-    names: weakref.WeakKeyDictionary[nn.Cell, str] = weakref.WeakKeyDictionary()
+    taken: weakref.WeakKeyDictionary[nn.Cell, _OfCell] = weakref.WeakKeyDictionary()
 
     @functools.wraps(compile_cell)
     def named_cell(self: Any, obj: Any, *args: Any, phase: str = "predict", **kwargs: Any) -> Any:
         found = compile_cell(self, obj, *args, phase=phase, **kwargs)
-        names[obj] = found[0]
+        own = taken.setdefault(obj, _OfCell())
+        own.name = found[0]
         if prefix := failed.prefix(found[0]):
             found = compile_cell(self, obj, *args, phase=prefix + phase, **kwargs)
             obj.phase_cache[phase] = found[0]
+        own.own, is_new = found
+        if is_new:
+            own.runs.pop(own.own, None)
         return found
 
     @functools.wraps(run_cell)
     def run_named_cell(self: Any, obj: Any, *args: Any, phase: str = "predict") -> Any:
-        name = names.get(obj, "")
-        return failed.run(lambda: run_cell(self, obj, *args, phase=failed.prefix(name) + phase), lambda: name)
+        own = taken.get(obj, _OfCell())
+        run = own.runs.get(own.own) if all(type(value) is Tensor for value in args) else None
+        if run is not None and (found := run(*args)) is not NotImplemented:
+            return found
+        name = own.name
+        found = failed.run(lambda: run_cell(self, obj, *args, phase=failed.prefix(name) + phase), lambda: name)
+        if _NAMES_ARE_KNOWN and own.own and own.own not in own.runs:
+            own.runs[own.own] = without_mindspore(self._graph_executor.get_func_graph(own.own))
+        return found
 
     @functools.wraps(compile_function)
     def named_function(self: Any, *args: Any, phase: str = "", **kwargs: Any) -> Any:
@@ -583,7 +616,8 @@ def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
             found = failed.run(lambda: run_function(executor, *args, **kwargs), lambda: _taken.name)
             if key is not None and _taken.name and _taken.own and _taken.prefix == key[0][-1]:
                 like, graphs = key
-                graphs[like] = _Known(_taken.name, failed.failures.get(_taken.name), _taken.own)
+                run = without_mindspore(executor._graph_executor.get_func_graph(_taken.own))
+                graphs[like] = _Known(_taken.name, failed.failures.get(_taken.name), _taken.own, run)
             return found
         finally:
             _taken.name, _taken.own, _taken.prefix = before
@@ -599,6 +633,8 @@ def compile_failed_graphs_anew(late_failures: Callable[[], int]) -> None:
                 return run_otherwise(self, key, args, kwargs)
             if known.own not in api.ms_compile_cache or not self._graph_executor.has_compiled(known.own):
                 return run_otherwise(self, key, args, kwargs)
+            if known.run is not None and (found := known.run(*args)) is not NotImplemented:
+                return found
             failed.ran.add(known.name)
             executor = _pynative_executor._executor
             executor.set_jit_compile_phase(known.own)

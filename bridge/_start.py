@@ -52,7 +52,7 @@ def _start() -> None:
         _mindspore.begin_gradients_with(_ones_like)
         _mindspore.record_only_what_is_asked(direct.leave_out)
     _mindspore.suggest_keys()
-    _mindspore.compile_failed_graphs_anew(_late_failures(shared))
+    _mindspore.around_graphs(_late_failures(shared), direct.own_graph)
     _mindspore.refuse_in_vmap(lambda primitive: getattr(primitive, "refused_in_vmap", ""))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from bridge import _mindspore
 from bridge.infer.trial import Spec
-from bridge.op import dtypes
+from bridge.op import devices, dtypes
 from bridge.op.devices import LIBRARIES
 from bridge.op.table import Device
 
@@ -75,6 +75,12 @@ def graph_call(name: str, plan: Callable[..., Any]) -> Any:
     if not is_built():
         raise RuntimeError("bridge was built for another MindSpore: graph mode needs it built again")
     return _module().GraphCall(name, plan)
+
+
+def own_graph(graph: Any) -> Callable[..., Any] | None:
+    """What runs a graph that MindSpore has compiled, if all of its kernels are the bridge's and the CPU's
+    (ms_ext/mindspore/python/own_graph.cpp); else None."""
+    return _module().OwnGraph.of(graph) if is_built() and devices.target() == "CPU" else None  # type: ignore[no-any-return]
 
 
 def infer_at_run_time() -> None:

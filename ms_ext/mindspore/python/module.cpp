@@ -34,6 +34,7 @@ using ms_ext::TensorMemory;
 using ms_ext::pynative::data_of;
 using ms_ext::pynative::function_of;
 using ms_ext::pynative::Owner;
+using ms_ext::pynative::tensor_of;
 using ms_ext::pynative::tensor_on;
 
 // Finds a function of PyTorch's side once.
@@ -42,12 +43,6 @@ using ms_ext::pynative::tensor_on;
 // Raises Python's error if there is one.
 void check(bool succeeded) {
   if (!succeeded) throw py::error_already_set();
-}
-
-TensorPtr tensor_of(const py::handle &object) {
-  const ms::Tensor tensor = ms_ext::pynative::tensor_from(object);
-  tensor.ConvertStubNodeToTensor();
-  return tensor.tensor();
 }
 
 bool has_hooks(const py::handle &torch) {
@@ -480,6 +475,7 @@ class Shared {
     if (known_->for_graphs != nullptr || address == nullptr || data_of(tensor) == nullptr) return;
     if ((address->GetDeviceType() == mindspore::device::DeviceType::kGPU) != (gpu >= 0)) return;
     known_->for_graphs = address;
+    if (is_assigned() && data_of(tensor) == data()) return share(tensor);
     if (!is_assigned()) hold(known_->is_torchs);
     give_to_torch(tensor, gpu);  // PyTorch may free memory of its own, as share_memory_() does
   }

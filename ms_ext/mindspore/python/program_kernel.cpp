@@ -10,31 +10,21 @@
 #include <utility>
 #include <vector>
 
-#include "include/runtime/hardware_abstract/device_context/device_context.h"
-#include "include/runtime/hardware_abstract/device_context/device_context_manager.h"
 #include "include/runtime/hardware_abstract/kernel_base/ms_factory.h"
 #include "kernel/cpu/cpu_kernel.h"
 #include "mindspore/aot_extra_layout.h"
 #include "mindspore/python/dtype.h"
+#include "mindspore/python/host_memory.h"
 #include "mindspore/python/memory.h"
 #include "programs/pool_memory.h"
 
 namespace {
 
+using ms_ext::pynative::allocate_on_host;
 using ms_ext::pynative::function_of;
+using ms_ext::pynative::host;
+using ms_ext::pynative::release_on_host;
 using Tensors = std::vector<mindspore::kernel::KernelTensor *>;
-
-const mindspore::device::DeviceResManager &host() {
-  static const auto *const manager =
-      mindspore::device::DeviceContextManager::GetInstance()
-          .GetOrCreateDeviceContext(mindspore::device::DeviceContextKey{mindspore::device::DeviceType::kCPU, 0})
-          ->device_res_manager_.get();
-  return *manager;
-}
-
-void *allocate(size_t size) { return host().AllocateMemory(size); }
-
-void release(void *data) { host().FreeMemory(data); }
 
 // Whether memory is the pool's, and no other tensor has it.
 bool is_own(const mindspore::kernel::KernelTensor &tensor) {
@@ -64,7 +54,7 @@ class Launch {
   Launch(const Launch &) = delete;
   Launch &operator=(const Launch &) = delete;
 
-  ms_ext::PoolMemory memory() { return {allocate, release, this, take_input, give_output}; }
+  ms_ext::PoolMemory memory() { return {allocate_on_host, release_on_host, this, take_input, give_output}; }
 
  private:
   // MindSpore counts who needs a tensor from now on, this launch included.
@@ -136,7 +126,7 @@ const mindspore::kernel::KernelRegistrar<mindspore::kernel::NativeCpuKernelMod> 
 class InPool {
  public:
   void enter() {
-    static const ms_ext::PoolMemory memory{allocate, release, nullptr, nullptr, nullptr};
+    static const ms_ext::PoolMemory memory{allocate_on_host, release_on_host, nullptr, nullptr, nullptr};
     static auto *const enter = function_of<void *(const ms_ext::PoolMemory *)>("libms_ext.so", "ms_ext_enter_pool");
     pool_ = enter(&memory);
   }

@@ -21,4 +21,10 @@ inline ms::Tensor tensor_from(const py::handle &object) {
                                             : object.cast<ms::Tensor>();
 }
 
+inline mindspore::tensor::TensorPtr tensor_of(const py::handle &object) {
+  const ms::Tensor tensor = tensor_from(object);
+  tensor.ConvertStubNodeToTensor();
+  return tensor.tensor();
+}
+
 }  // namespace ms_ext::pynative
