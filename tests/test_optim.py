@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -382,6 +383,30 @@ def test_a_jitted_step_sees_what_changes_outside() -> None:
         ms.ops.assign(own, ms.Tensor(data(*parameter.shape, seed=7)))
         parameter.data = on_device(data(*parameter.shape, seed=7))
     pair.run()
+
+
+def test_a_copy_of_an_optimizer_is_refused() -> None:
+    own = optim.SGD(tnn.Linear(2, 2).trainable_params(), lr=1.0)
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"^SGD: .* optim.SGD\(copied.trainable_params\(\)\).*load_state_dict"):
+            copied(own)
+
+
+def test_the_first_jitted_step_sees_data_that_pytorch_has_assigned() -> None:
+    module = torch.nn.Linear(2, 2, bias=False)
+    net = bridge.cell(module)
+    own = optim.SGD(net.trainable_params(), lr=1.0)
+
+    @ms.jit
+    def step(gradients):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return own(gradients)
+
+    for seed in range(3):
+        module.weight.data = on_device(data(2, 2, seed=seed))
+        step((ms.Tensor(np.ones((2, 2), np.float32)),))
+        expected = data(2, 2, seed=seed) - 1
+        assert np.array_equal(own.parameters[0].asnumpy(), expected)
+        assert np.array_equal(module.weight.detach().cpu().numpy(), expected)
 
 
 def test_a_checkpoint_before_the_optimizer_is_seen() -> None:

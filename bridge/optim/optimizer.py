@@ -158,6 +158,13 @@ class Optimizer(ms.nn.Optimizer):
         """PyTorch's state of each parameter."""
         return self.torch_optimizer.state
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        name = type(self).__name__
+        raise TypeError(
+            f"{name}: an optimizer has no copy and no pickle: make one for the copy's Parameters, "
+            f"optim.{name}(copied.trainable_params()), and call its load_state_dict(optimizer.state_dict())"
+        )
+
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
         """PyTorch's state_dict, which torch.optim's optimizers load."""
         self.rates.follow(item_of)
