@@ -1611,3 +1611,48 @@ def test_the_gradient_of_an_input_is_that_of_before_the_optimizers_step(layer: n
     for name, weight, gradient in zip(names, weights, gradients, strict=True):
         changed = (weight - 0.5 * gradient).detach().cpu().numpy()
         np.testing.assert_array_equal(cell.parameters_dict()[name].asnumpy(), changed)
+
+
+class IsOne(nn.Module):
+    """Asks whether its arguments are one tensor."""
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a * 2 if a is b else a + b
+
+
+class Around(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = IsOne()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x, x)
+
+
+def test_one_tensor_in_two_arguments_is_warned_of() -> None:
+    apart, attention, around = (
+        bridge.cell(module) for module in (IsOne(), nn.MultiheadAttention(4, 2, batch_first=True), Around())
+    )
+    x, y = (ms.Tensor(data(2, 3, 4, seed=seed)) for seed in range(2))
+
+    @ms.jit
+    def both(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return apart(x, x)
+
+    @ms.jit
+    def attends(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return attention(x, x, x)
+
+    @ms.jit
+    def two(x, y):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return apart(x, y), around(x)
+
+    with pytest.warns(
+        UserWarning, match="IsOne: its code asks `a is b`, and in a graph no two arguments are one tensor"
+    ):
+        both(x)
+    with pytest.warns(UserWarning, match="MultiheadAttention: its code asks `.* is (not )?.*`"):
+        attends(x)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*one tensor.*")
+        assert np.array_equal(two(x, y)[1].asnumpy(), 2 * x.asnumpy())

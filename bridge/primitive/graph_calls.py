@@ -44,12 +44,15 @@ class GraphTensor(Part, TensorMark):
         path: see Part.
         shape: with -1 for an unknown dimension; (-2,) if the rank is unknown.
         dtype: MindSpore's.
+        known_as: a number that is the same for two tensors if they are one. It may also be the same for two results of
+            calls that are alike.
     """
 
-    def __init__(self, path: tuple[Any, ...], shape: tuple[int, ...], dtype: Any) -> None:
+    def __init__(self, path: tuple[Any, ...], shape: tuple[int, ...], dtype: Any, known_as: int = 0) -> None:
         super().__init__(path)
         self.shape = shape
         self.dtype = dtype
+        self.known_as = known_as
 
 
 class Call:

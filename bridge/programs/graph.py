@@ -40,6 +40,7 @@ from bridge.programs.held import Changes
 from bridge.programs.kept_elsewhere import is_own
 from bridge.programs.kernel import count_kernel, forward_kernel, program_call, program_result
 from bridge.programs.modes import changed_before, note_written
+from bridge.programs.module_code import asks_whether_one
 from bridge.programs.refusals import (
     PythonDraws,
     all_are_differentiated,
@@ -65,6 +66,10 @@ _NOTHING = ms.Tensor(np.zeros(0, np.bool_))
 _LEFT = (
     "{}: forward leaves a tensor there in each call, and a graph does not: it stays that of the last call in PyNative "
     "mode. Return it, or write it to a buffer"
+)
+_MAY_BE_ONE = (
+    "{}: its code asks {}, and in a graph no two arguments are one tensor: if a call has one twice, it goes on as for "
+    "two. Call it in the forward of a PyTorch module around it, or in a function of bridge.fuse"
 )
 _AS_COMPILED = (
     "the graph does what torch.compile does, which may have other last bits than PyNative mode: "
@@ -222,7 +227,7 @@ class GraphProgram:
         self._configurations: list[Configuration] = []
         self._taken: dict[str, dict[int, bool] | None] = {}  # what plans take (plan.Origin), by their keys
         self._shapes: list[list[Any]] = []  # of calls whose sizes were known: the last two that differ
-        self._said: set[str] = set()  # what calls leave for others
+        self._said: set[str] = set()
 
     @functools.cached_property
     def call(self) -> Any:
@@ -270,6 +275,9 @@ class GraphProgram:
             if name := changed_before(module):
                 raise Refusal(changed_elsewhere(self.name, name))
         arguments = Arguments(args, kwargs)
+        if arguments.may_be_one():
+            for question in filter(None, map(asks_whether_one, self.state.modules)):
+                self._say(_MAY_BE_ONE.format(self.name, question))
         own = zip(weights, self.state.parameters.values(), strict=True)
         specs = [spec_of(weight, parameter.requires_grad) for weight, parameter in own]
         specs += arguments.specs(self.is_differentiable)
@@ -471,15 +479,19 @@ class GraphProgram:
         key = self._key(wanted)
         found = store.plan(key, captured)
         for name in [] if wanted.is_count else found.left:
-            if name not in self._said:
-                warnings.warn(_LEFT.format(name), stacklevel=1)
-                self._said.add(name)
+            self._say(_LEFT.format(name))
         if key is not None:
             taken = self._taken[key.name] = self._taken.get(key.name) if taken is None else taken
         self._configurations = [configuration_of(module) for module in self.state.modules]
         for configuration in self._configurations:
             configuration.note_taken(taken if taken is not None or found.finds_tensors else {})
         return found
+
+    def _say(self, words: str) -> None:
+        """Warn of something once."""
+        if words not in self._said:
+            warnings.warn(words, stacklevel=1)
+            self._said.add(words)
 
     def _key(self, wanted: _Wanted) -> store.Key | None:
         sizes = (

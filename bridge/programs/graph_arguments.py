@@ -67,6 +67,11 @@ class Arguments:
             found.append(spec_of(tensor, require_gradients))
         return found
 
+    def may_be_one(self) -> bool:
+        """Whether the call may have been given one tensor in two places."""
+        known = [tensor.known_as for tensor in self.tensors]
+        return len(set(known)) < len(known)
+
     def path(self, tensor: int) -> str:
         """Where in the call a tensor stands."""
         path = self.tensors[tensor].path[1:]

@@ -32,6 +32,25 @@ def _sets_attribute(kind: type, name: str) -> bool:
     return any(step.opname == "STORE_ATTR" and step.argval == name for step in steps)
 
 
+def asks_whether_one(module: torch.nn.Module) -> str:
+    """What a module that is called says of two variables, as `key is value`; empty if it says no such thing. Of parts,
+    which may get the module's arguments, the user's classes count."""
+    parts: list[type] = [type(part) for part in module.modules()]
+    kinds = dict.fromkeys([*parts[:1], *(kind for kind in parts if not is_torch_code(kind))])
+    return next((question for kind in kinds if (question := _asks_whether_one(kind))), "")
+
+
+@functools.cache
+def _asks_whether_one(kind: type) -> str:
+    forward = inspect.unwrap(getattr(kind, "forward", lambda: None))
+    for function in filter(inspect.isfunction, dict.fromkeys([forward, *_called(kind)])):
+        steps = [*dis.get_instructions(function)]
+        for one, other, step in zip(steps, steps[1:], steps[2:], strict=False):
+            if step.opname == "IS_OP" and one.opname.startswith("LOAD_FAST") and other.opname.startswith("LOAD_FAST"):
+                return f"`{one.argval} is {'not ' if step.arg else ''}{other.argval}`"
+    return ""
+
+
 def differentiates(module: torch.nn.Module) -> bool:
     """Whether a network asks for gradients itself, as one does that gives forces, the gradient of an energy: whether a
     method of the module's class names torch.autograd or `torch.autograd.grad`, or what `forward` calls names one of

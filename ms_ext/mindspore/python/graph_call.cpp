@@ -46,7 +46,8 @@ py::object described(const abstract::AbstractBasePtr &argument, const py::tuple 
   const auto inside = [&path](const py::object &key) { return py::tuple(path + py::make_tuple(key)); };
   if (const auto tensor = argument->cast<abstract::AbstractTensorPtr>(); tensor != nullptr) {
     const py::object dtype = mindspore::ValueToPyData(tensor->element()->BuildType());
-    return python_class("GraphTensor")(path, py::tuple(py::cast(tensor->shape()->shape())), dtype);
+    const auto known_as = reinterpret_cast<uintptr_t>(argument.get());
+    return python_class("GraphTensor")(path, py::tuple(py::cast(tensor->shape()->shape())), dtype, known_as);
   }
   const auto sequence = argument->cast<abstract::AbstractSequencePtr>();
   if (sequence != nullptr && !sequence->dynamic_len()) {
