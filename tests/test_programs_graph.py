@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import math
 import pathlib
+import re
 import sys
 import threading
 import types
@@ -1399,6 +1400,80 @@ def test_batches_of_matrices_are_multiplied_as_eager_pytorch_does() -> None:
     found = ms.jit(fused)(ms.Tensor(data(5, 7, 7, seed=1)))
     expected = on_device(data(5, 7, 7, seed=1)) @ on_device(data(1, 7, 7))
     np.testing.assert_array_equal(found.asnumpy(), expected.cpu().numpy())
+
+
+class ChecksMask(nn.Module):
+    """Checks data, and goes on to an error of another kind."""
+
+    def __init__(self, check: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.check = check
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        self.check(mask)
+        return self.linear(x)
+
+
+def raise_unless_all(mask: torch.Tensor) -> None:
+    if not mask.all():
+        raise ValueError("not all are on")
+
+
+def assert_all(mask: torch.Tensor) -> None:
+    assert mask.all(), "not all are on"
+
+
+def are_all(mask: torch.Tensor) -> bool:
+    return bool(mask.all())
+
+
+def ask_elsewhere(mask: torch.Tensor) -> None:
+    if mask.dim() and not are_all(mask):
+        raise ValueError(f"{mask.sum().item()} are on")
+
+
+def check_twice(mask: torch.Tensor) -> None:
+    if not mask.any():
+        raise ValueError("none is on")
+    elif not mask.all():
+        raise ValueError("not all are on")
+
+
+def check_in_check(mask: torch.Tensor) -> None:
+    if not mask.all():
+        if mask.any():
+            raise ValueError("some are on")
+        raise ValueError("none is on")
+
+
+@pytest.mark.parametrize("check", [raise_unless_all, assert_all, ask_elsewhere, check_twice, check_in_check])
+@pytest.mark.parametrize("x", [np.ones((2, 4), np.float32), np.ones((2, 3))], ids=["shape", "dtype"])
+def test_an_error_is_not_taken_for_that_of_a_check(check: Callable[[torch.Tensor], object], x: np.ndarray) -> None:
+    module, mask, device = ChecksMask(check), np.ones(2, np.bool_), devices.torch_name(devices.target())
+    with pytest.raises(RuntimeError) as expected:
+        copy.deepcopy(module).to(device)(*(torch.from_numpy(array).to(device) for array in (x, mask)))
+    cell = as_cell(module)
+    with pytest.raises(type(expected.value), match=re.escape(str(expected.value))) as found:
+        cell(ms.Tensor(x), ms.Tensor(mask))
+    assert "return self.linear(x)" in str(found.value) and "are on" not in str(found.value)
+
+
+class GoesWrongBothWays(nn.Module):
+    """No answer is a check."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            return x @ x
+        return x.view(5)
+
+
+def test_the_errors_of_both_answers_are_named() -> None:
+    with pytest.raises(RuntimeError) as found:
+        as_cell(GoesWrongBothWays())(ms.Tensor(np.ones((2, 3), np.float32)))
+    own, _, other = str(found.value).partition("For other data: RuntimeError: ")
+    assert "shape '[5]' is invalid" in own and "return x.view(5)" in own
+    assert "cannot be multiplied" in other and "return x @ x" in other
 
 
 note_run = Mock()  # nobody looks into an object of a package whether a second capture differs

@@ -23,8 +23,9 @@ from bridge.programs.calls import Call, Refusal, in_line, in_lines
 from bridge.programs.ctc_loss import LENGTHS_AS_TENSORS
 from bridge.programs.data_sizes import NOT_TOLD, Sizes, UnknownSize
 from bridge.programs.draws import unused_states
+from bridge.programs.failures import is_raised
 from bridge.programs.formatted import FORMAT
-from bridge.programs.guards import Guards, is_raised
+from bridge.programs.guards import Guards
 from bridge.programs.held import Changes
 from bridge.programs.istft import ISTFT
 from bridge.programs.kept_elsewhere import is_own
@@ -112,40 +113,47 @@ def capture(
     """
     guards = Guards(sizes.both_ways)
     copied: set[int] = set()
-    while True:
-        guards.begin()
-        try:
-            captured, assigned = _captured(function, state, inputs, device, sizes, guards, copied)
-        except NoShares as error:
-            numbers, whole = error.whole
-            if not sizes.known.keys().isdisjoint(numbers):
-                raise
-            if numbers in sizes.wholes:
-                raise RuntimeError(*error.args) from None
-            sizes = replace(sizes, wholes={**sizes.wholes, numbers: whole})
-            copied.clear()
-        except Changes:
-            if not guards.takes_held:
-                raise
-            guards = Guards(sizes.both_ways, takes_held=False, of_changed=sizes.of_changed)
-            copied.clear()
-        except Refusal:
-            raise
-        except Exception as error:
-            if guards.gave_sizes and not is_raised(error):
-                raise UnknownSize(_UNKNOWN_SHAPE + in_lines(error)) from None
-            if not guards.failed(error):
-                raise
-            copied.clear()  # with another answer it may assign others
-        else:
-            if not assigned <= copied:
-                copied |= assigned
-            elif guards.succeeded():
-                if guards.gave_sizes:
-                    raise UnknownSize(_UNKNOWN_SHAPE)
-                return captured
-            else:
+    try:
+        while True:
+            guards.begin()
+            failed: Exception | None = None
+            try:
+                captured, assigned = _captured(function, state, inputs, device, sizes, guards, copied)
+            except NoShares as error:
+                numbers, whole = error.whole
+                if not sizes.known.keys().isdisjoint(numbers):
+                    raise
+                if numbers in sizes.wholes:
+                    raise RuntimeError(*error.args) from None
+                sizes = replace(sizes, wholes={**sizes.wholes, numbers: whole})
                 copied.clear()
+            except Changes:
+                if not guards.takes_held:
+                    raise
+                guards.forget()
+                guards = Guards(sizes.both_ways, takes_held=False, of_changed=sizes.of_changed)
+                copied.clear()
+            except Refusal:
+                raise
+            except Exception as error:
+                if guards.gave_sizes and not is_raised(error):
+                    raise UnknownSize(_UNKNOWN_SHAPE + in_lines(error)) from None
+                failed = guards.failed(error)
+                copied.clear()  # with another answer it may assign others
+            else:
+                if not assigned <= copied:
+                    copied |= assigned
+                elif guards.succeeded():
+                    if guards.gave_sizes:
+                        raise UnknownSize(_UNKNOWN_SHAPE)
+                    return captured
+                else:
+                    copied.clear()
+            if failed is not None:
+                raise failed
+    finally:
+        guards.forget()
+        failed = None  # it holds this frame
 
 
 def _captured(

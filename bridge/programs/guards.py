@@ -6,12 +6,13 @@ takes them to be, and checks it. On the way to an error the program may ask for 
 `raise ValueError(f"{x.max().item()} is too large")` does: it is given NaN, as long as it then raises an error. For an
 integer it is given one, until it is known that the run is not on that way: there it is a size (data_sizes.py).
 
+If both answers lead to an error, the function raises the one that is no check of the answer (failures.py).
+
 A question that decides about messages only is none (messages.py).
 """
 
 from __future__ import annotations
 
-import dis
 import itertools
 import linecache
 import math
@@ -28,6 +29,7 @@ import torch
 
 from bridge.programs.calls import Call, Refusal, Register, in_line
 from bridge.programs.distribution_checks import answer_without_error
+from bridge.programs.failures import Failure, Line, is_raised
 from bridge.programs.messages import is_for_messages
 
 _TORCH = pathlib.Path(torch.__file__).parent
@@ -73,15 +75,19 @@ class Answer:
         callers: that line and those that have called it, as one number.
         of_finite: the value where numbers are finite; None if the question is another one.
         of_integers: whether the run that ended in the error was given integers, which may have led to it.
+        lines: that line and those that have called it.
+        failure: what the other value leads to, where a run has shown it.
     """
 
     value: bool | None
     error: str = ""
     after: tuple[Answer, ...] = ()
-    line: tuple[str, int] = "", 0
+    line: Line = "", 0
     callers: int = 0
     of_finite: bool | None = None
     of_integers: bool = False
+    lines: frozenset[Line] = frozenset()
+    failure: Failure | None = None
 
     @property
     def is_of_data(self) -> bool:
@@ -104,9 +110,7 @@ class Guards:
         Refusal: it takes too many runs.
     """
 
-    def __init__(
-        self, both_ways: set[tuple[str, int]] | None = None, takes_held: bool = True, of_changed: bool = False
-    ) -> None:
+    def __init__(self, both_ways: set[Line] | None = None, takes_held: bool = True, of_changed: bool = False) -> None:
         self.takes_held, self.of_changed = takes_held, of_changed
         self._both_ways = both_ways
         self._runs = 0
@@ -119,7 +123,7 @@ class Guards:
         self._gave_numbers = False
         self._gave_integers = False
         self._integer = 0  # the position of the one that is given
-        self._mend: set[tuple[str, int]] = set()  # lines that go on where numbers are not finite
+        self._mend: set[Line] = set()  # lines that go on where numbers are not finite
         self._of_data: set[int] = set()  # callers whose questions other data answers: a loop asks the same many times
 
     def begin(self) -> None:
@@ -176,7 +180,8 @@ class Guards:
         without_error = answer_without_error(frame)
         if without_error is not None:
             return Answer(*without_error, line=line, callers=callers, of_finite=of_finite)
-        answer = self._alike(Answer(True, line=line, callers=callers, of_finite=of_finite))
+        answer = Answer(True, line=line, callers=callers, of_finite=of_finite, lines=_lines(frame))
+        answer = self._alike(answer)
         alike = sum(one.callers == callers and one.value is True and not one.error for one in self._answers)
         return answer if answer.error or alike < _LONG else replace(answer, value=False)
 
@@ -193,7 +198,7 @@ class Guards:
         """Whether the other value of each answer so far is known to lead to an error: this run is not on that way."""
         return all(answer.error for answer in self._answers[: self._asked])
 
-    def question_of_integers(self) -> tuple[str, int] | None:
+    def question_of_integers(self) -> Line | None:
         """The line of the first question whose other value has led to an error that may be one of integers."""
         return next((answer.line for answer in self._answers if answer.of_integers), None)
 
@@ -220,31 +225,34 @@ class Guards:
             return math.nan
         return None
 
-    def failed(self, error: Exception) -> bool:
-        """The run ended in an error. Whether an answer is what led to it, and the other is to be tried."""
+    def failed(self, error: Exception) -> Exception | None:
+        """The run ended in an error. None if an answer is what led to it, and the other is to be tried; else the error
+        that the function raises."""
         if (self._gave_numbers or self._gave_integers) and not (self._gives_numbers and is_raised(error)):
             if self._gave_integers and self._gives_numbers and self._integer + 1 < len(_INTEGERS):
                 self._integer += 1
             else:
                 self._gives_numbers = False  # the next run says where it asks
-            return True
+            return None
         del self._answers[self._asked :]
+        failure = Failure.of(error, self._without_numbers)
         while self._answers and self._answers[-1].error:  # both of its values lead to an error
-            self._answers.pop()
+            answer = self._answers.pop()
+            if answer.failure is not None:
+                failure = failure.or_other(answer.failure, answer.lines)
         if not self._answers or self._answers[-1].value is None:
             if not self._took_alike:
-                return False
+                return failure.error
             self._took_alike, self._takes_alike = False, False
             self._answers.clear()
-            return True
+            return None
         last = self._answers.pop()
-        words = re.sub(r"\bnan\b", "?", str(error)) if self._gave_numbers else str(error)
-        words = re.sub(rf"\b{_INTEGERS[self._integer]}\b", "?", words) if self._gave_integers else words
         found = replace(
             last,
             value=not last.value,
-            error=f"{type(error).__name__}: {words}",
+            error=failure.words,
             of_integers=self._gave_integers,
+            failure=failure,
         )
         self._errors.setdefault(last.callers, []).append(found)
         self._answers += [found, *last.after]
@@ -252,7 +260,17 @@ class Guards:
         self._integer = 0
         if last.value is False:  # True is known to lead to the end
             self.succeeded()
-        return True
+        return None
+
+    def _without_numbers(self, words: str) -> str:
+        """The words of an error of this run, with ? for what stands for numbers."""
+        words = re.sub(r"\bnan\b", "?", words) if self._gave_numbers else words
+        return re.sub(rf"\b{_INTEGERS[self._integer]}\b", "?", words) if self._gave_integers else words
+
+    def forget(self) -> None:
+        """Leave the errors of runs, which hold these runs. No further one follows."""
+        self._errors.clear()
+        self._answers = [replace(answer, after=(), failure=None) for answer in self._answers]
 
     def succeeded(self) -> bool:
         """These answers lead to the end. Whether the other value of each is known to lead to an error; else one that is
@@ -334,14 +352,6 @@ def checks(answer: Answer, register: int, negated: int) -> list[Call]:
     return [*found, Call(torch.ops.aten._assert_async.msg, [Register(register), message], [])]
 
 
-def is_raised(error: Exception) -> bool:
-    """Whether a `raise` or `assert` has raised it."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
-
-
 def _question() -> FrameType:
     """The frame of the program that asks."""
     frame = sys._getframe(1)
@@ -356,6 +366,15 @@ def _callers(frame: FrameType | None) -> int:
         lines.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
     return hash(tuple(lines))
+
+
+def _lines(frame: FrameType | None) -> frozenset[Line]:
+    """The line of a frame, and those that have called it."""
+    lines = set()
+    while frame is not None:
+        lines.add((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return frozenset(lines)
 
 
 def _is_inside(path: pathlib.Path) -> bool:

@@ -44,14 +44,19 @@ def asking(frame: FrameType) -> ast.If | ast.Assert | None:
 
 
 @functools.lru_cache(maxsize=64)
-def _statements(source: str) -> dict[int, ast.If | ast.Assert]:
-    """Those of a file, by the lines of their tests."""
+def statements(source: str) -> list[ast.If | ast.Assert]:
+    """Those of a file that test something; outer ones first."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
-        return {}
-    asking = (node for node in ast.walk(tree) if isinstance(node, (ast.If, ast.Assert)))
-    found = [node for node in asking if not any(map(_decides, ast.walk(node.test)))]
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, (ast.If, ast.Assert))]
+
+
+@functools.lru_cache(maxsize=64)
+def _statements(source: str) -> dict[int, ast.If | ast.Assert]:
+    """Those whose test is computed as a whole, by its lines."""
+    found = [node for node in statements(source) if not any(map(_decides, ast.walk(node.test)))]
     return {line: node for node in found for line in range(node.test.lineno, (node.test.end_lineno or 0) + 1)}
 
 
