@@ -1354,3 +1354,55 @@ def test_sizes_that_only_fit_if_they_are_certain_ones(kind: str, value_and_grad:
             [*(found if has_aux else [found]), *gradients], [*(values if has_aux else [loss]), *expected], strict=True
         ):
             np.testing.assert_array_equal(one.asnumpy(), other.detach().cpu().numpy())
+
+
+class AddsUntil(nn.Module):
+    """A loop that makes at least one step, if the first answer is True: before that the sum is a number.
+
+    Args:
+        first: gives what the loop begins with.
+    """
+
+    def __init__(self, first: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.first = first
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        reached, total, steps = self.first(x), 0, 0
+        while steps < 4 and (reached < 0.6).any():
+            reached = reached + torch.sigmoid(x[:, 0])
+            total = total + x
+            steps += 1
+        return total.sum()
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        lambda x: x.new_zeros(len(x)),
+        lambda x: torch.zeros_like(x[:, 0]),
+        lambda x: x.new_full((len(x),), 0.5),
+        lambda x: x[:, 0],
+    ],
+    ids=["new_zeros", "zeros_like", "new_full", "of data"],
+)
+def test_a_loop_may_fail_without_its_first_step(first: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    module = AddsUntil(first)
+    net = bridge.cell(module)
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    def check(offset: float) -> None:
+        x = data(4, 5) + np.float32(offset)
+        x[0, 0] = 0.5
+        np.testing.assert_array_equal(call(ms.Tensor(x)).asnumpy(), module(on_device(x)).cpu().numpy())
+
+    for offset in (0, -3, 1):
+        check(offset)
+    if first(torch.ones(2, 1)).max() == 1:  # the loop may make no step
+        with pytest.raises(RuntimeError, match="'int' object has no attribute 'sum'"):
+            call(ms.Tensor(np.ones((4, 5), np.float32)))
+            ms.runtime.synchronize()
+        check(0)

@@ -52,6 +52,14 @@ class Uneven(Refusal):
     """How many sizes there are follows from one of them: `torch.bincount(x).tolist()`."""
 
 
+class _OtherAnswer(Exception):
+    """The function raises an error where an answer is the other one. It may be the other sizes that lead to that."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
 class NoSize(AsksForData):
     """Where the sizes are others than the data's, none of them is met: the function asks for something else before, the
     question if that is known."""
@@ -116,6 +124,7 @@ def count(
     if guessed:
         _, guesses = fitting(captured_with, sizes, guessed)
     errors: list[Exception] = []
+    of_answers: list[tuple[int, int]] = []  # where another answer leads to an error, and that one does not
     counted: Count | None = None
     try:
         for pair in pairs:
@@ -130,8 +139,16 @@ def count(
                 if not isinstance(error, NoSize) or error.question is not None:
                     raise
                 errors.append(error)
+            except _OtherAnswer as other:
+                errors.append(other.error)
+                of_answers.append(pair)
             except Exception as error:
                 errors.append(error)
+        if counted is None and of_answers:
+            with contextlib.suppress(Exception):
+                known = {**told.known, **guesses}
+                captured_for = functools.cache(lambda *others: captured_with(sizes(*others)))
+                counted = _count(captured_for, of_answers[0], known, needed, wanted, is_quick, takes_errors=True)
         if counted is not None and not counted.run.no_gradient:
             return counted
         if wanted is None and (counted is not None or not isinstance(errors[0], Refusal)):
@@ -189,12 +206,13 @@ def _count(
     needed: Collection[int],
     wanted: Sequence[SizeNumber] | None,
     is_quick: bool,
+    takes_errors: bool = False,
 ) -> Count:
     """That program, out of two runs in which the other sizes are unlike, if there are others than answers."""
     chained = _chained(captured_for, pair, known, needed, wanted)
     if chained is not None:
         return chained
-    false, flipped = _answers(captured_for, pair[0], known, wanted, is_quick)
+    false, flipped = _answers(captured_for, pair[0], known, wanted, is_quick, takes_errors)
     run = captured_for(pair[0], false, _last(wanted))
     end = _last(wanted) if wanted else _first_after(run, known)
 
@@ -327,9 +345,14 @@ def _answers(
     known: Collection[SizeNumber],
     wanted: Sequence[SizeNumber] | None,
     is_quick: bool,
+    takes_errors: bool,
 ) -> tuple[frozenset[SizeNumber], list[Captured]]:
     """The answers to take, so that as many sizes as possible are met: the numbers of those that are False.
-    And for each that it can give a run where it is the other one; see count for `is_quick`."""
+    And for each that it can give a run where it is the other one; see count for `is_quick`.
+
+    Args:
+        takes_errors: whether those are left out of which the other one leads to an error.
+    """
 
     def met(run: Captured) -> int:
         return sum(not wanted or number in wanted for number in run.tape.data_sizes.places)
@@ -356,7 +379,14 @@ def _answers(
             return false, flipped
         answers = [number for number in _independent(run, known) if number.is_answer]
         for number in reversed(answers):  # the last one of a loop leads on
-            flipped.append(captured_for(size, false ^ {number}, _last(wanted)))
+            try:
+                flipped.append(captured_for(size, false ^ {number}, _last(wanted)))
+            except Refusal:
+                raise
+            except Exception as error:
+                if takes_errors:  # which the program raises when it is captured for that answer
+                    continue
+                raise _OtherAnswer(error) from None
             if met(flipped[-1]) > met(run):
                 false ^= {number}
                 if met(flipped[-1]) < met_without_any():

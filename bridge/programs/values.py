@@ -11,6 +11,14 @@ from bridge.programs.memory import is_whole, memory_of, storage_of
 
 # Results of more elements are not made: where data decides a size, it may be taken for a large one.
 _LARGE = 2**27
+_aten = torch.ops.aten
+# Their results follow from the form of their first argument, and not from its data.
+_OF_FORM = {
+    *(_aten.new_zeros.default, _aten.new_ones.default, _aten.new_full.default),
+    *(_aten.zeros_like.default, _aten.ones_like.default, _aten.full_like.default),
+}
+# Results of these of more elements are not made: there are many, and functions ask for small ones.
+_LARGE_OF_FORM = 2**20
 
 
 class Values:
@@ -52,16 +60,24 @@ class Values:
         return needed, calls
 
     def _run(self, call: Call) -> None:
-        is_known = all(number in self._known for number in call.operands)
-        if draws(call) or not is_known or _is_symbolic(call.arguments) or self._is_large(call):
+        unknown = [number for number in call.operands if number not in self._known]
+        is_of_form = call.op in _OF_FORM and unknown == call.operands[:1]
+        is_large = self._has_more(call, _LARGE_OF_FORM if is_of_form else _LARGE)
+        if draws(call) or (unknown and not is_of_form) or _is_symbolic(call.arguments) or is_large:
             for number in call.written:
                 self._forget(number)
+        elif is_of_form:
+            known = {number: self._known[number] for number in call.operands[1:]}
+            like = self._tensors[unknown[0]]
+            known[unknown[0]] = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+            make(call, known)
+            self._known.update((number, known[number]) for number in call.results if number is not None)
         else:
             make(call, self._known)
 
-    def _is_large(self, call: Call) -> bool:
+    def _has_more(self, call: Call, elements: int) -> bool:
         results = (self._tensors[number] for number in call.results if number is not None)
-        return any(tensor.numel() > _LARGE for tensor in results)
+        return any(tensor.numel() > elements for tensor in results)
 
     def _forget(self, written: int) -> None:
         storage = storage_of(self._tensors[written])
