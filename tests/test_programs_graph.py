@@ -689,6 +689,31 @@ class WritesAttribute(nn.Module):
         return x * self.seen
 
 
+class HasTeacher(nn.Module):
+    """Its teacher trains, and is in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        teacher = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 3)).to(devices.torch_name(devices.target()))
+        self.teachers = [teacher]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - self.teachers[0](x).detach()
+
+
+class WritesTable(nn.Module):
+    """A buffer of its own is no state, either."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        table = torch.zeros(3, device=devices.torch_name(devices.target()))
+        self.register_buffer("table", table, persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.table += 1
+        return x * self.table
+
+
 class ReadsByNumPy(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(np.sort(x.detach().numpy()))
@@ -806,6 +831,11 @@ class Misspells(nn.Module):
 REFUSALS = [
     (GoesBack, ["`backward` adds to the `grad` of parameters", "self.inner(x).sum().backward()"]),
     (WritesAttribute, ["writes to a tensor of shape [3] that is neither a parameter nor a persistent buffer"]),
+    (
+        HasTeacher,
+        ["buffer 'num_batches_tracked' of a BatchNorm1d that is not a part", "x - self.teachers[0](x).detach()"],
+    ),
+    (WritesTable, ["writes to a tensor of shape [3] that is neither a parameter nor a persistent buffer"]),
     (MakesSparse, ["has a tensor of the layout sparse_coo", "torch.sparse_coo_tensor(torch.eye(2"]),
     (LoopsOnData, ["asks for a value that depends on data", "while (x < 9).any():"]),
     (AsksInTorchScript, ["if x.sum() > 0:", "asks for a value that depends on data", "PyNative mode does"]),

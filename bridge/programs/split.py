@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bridge.programs.calls import Call, Refusal, Register
+from bridge.programs import no_parts
+from bridge.programs.calls import Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
 from bridge.programs.listing import Listing, Output, constants, is_once, live, new_register, taken, used
 from bridge.programs.memory import storage_of
@@ -16,6 +17,7 @@ from bridge.programs.parts import parts, with_copies
 from bridge.programs.passing import Passing, Source, memory_like, of_part
 from bridge.programs.segments import segments
 from bridge.programs.tables import is_table
+from bridge.programs.tape import Tape
 from bridge.programs.views import lay_out_constants, pass_unmarked
 
 # Below autograd these give their argument back.
@@ -105,22 +107,23 @@ def _copy_written_constants(captured: Captured) -> set[int]:
     """
     tape = captured.tape
     constant = {storage_of(tape.tensors[number]): number for number in tape.constants}
-    touched = {storage_of(tape.tensors[number]) for call in captured.forward for number in call.written}
+    touched = {memory for call in captured.forward for memory in _written_by(tape, call)}
     copied = {storage: number for storage, number in constant.items() if storage in touched}
     for number in tape.constants:
         memory = storage_of(tape.tensors[number])
         if memory in copied and number not in tape.fresh and not is_table(captured, memory):
-            shape = list(tape.tensors[number].shape)
-            raise Refusal(
-                f"it writes to a tensor of shape {shape} that is neither a parameter nor a persistent buffer, which a "
-                "graph does not keep: register it as a buffer"
-            )
+            calls = (call for call in captured.forward if memory in _written_by(tape, call))
+            raise Refusal(no_parts.words(tape.constants[number]) + in_line(next(calls).where))
     for number in copied.values():
         source = new_register(tape, tape.tensors[number])
         tape.constants[source] = tape.constants.pop(number)
         clone = torch.ops.aten.clone.default
         captured.forward.insert(0, Call(clone, [Register(source), torch.preserve_format], [number]))
     return set(copied)
+
+
+def _written_by(tape: Tape, call: Call) -> set[int]:
+    return {storage_of(tape.tensors[number]) for number in call.written}
 
 
 def _backward(
