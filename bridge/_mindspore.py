@@ -559,6 +559,9 @@ class _OfCell:
         self.runs: dict[str, Callable[..., Any] | None] = {}
 
 
+_cells: weakref.WeakKeyDictionary[nn.Cell, _OfCell] = weakref.WeakKeyDictionary()
+
+
 def around_graphs(late_failures: Callable[[], int], without_mindspore: Callable[[Any], Any]) -> None:
     """Have a graph compiled once more when it is called after a run that failed: see _FailedGraphs. And have a graph
     that is called again run without MindSpore where that is possible.
@@ -574,12 +577,11 @@ def around_graphs(late_failures: Callable[[], int], without_mindspore: Callable[
     compile_cell, run_cell = of_cells.compile, of_cells.__call__
     compile_function, run_function = of_functions.compile, of_functions.__call__
     api: Any = sys.modules[of_functions.__module__]
-    taken: weakref.WeakKeyDictionary[nn.Cell, _OfCell] = weakref.WeakKeyDictionary()
 
     @functools.wraps(compile_cell)
     def named_cell(self: Any, obj: Any, *args: Any, phase: str = "predict", **kwargs: Any) -> Any:
         found = compile_cell(self, obj, *args, phase=phase, **kwargs)
-        own = taken.setdefault(obj, _OfCell())
+        own = _cells.setdefault(obj, _OfCell())
         own.name = found[0]
         if prefix := failed.prefix(found[0]):
             found = compile_cell(self, obj, *args, phase=prefix + phase, **kwargs)
@@ -591,7 +593,7 @@ def around_graphs(late_failures: Callable[[], int], without_mindspore: Callable[
 
     @functools.wraps(run_cell)
     def run_named_cell(self: Any, obj: Any, *args: Any, phase: str = "predict") -> Any:
-        own = taken.get(obj, _OfCell())
+        own = _cells.get(obj, _OfCell())
         run = own.runs.get(own.own) if all(type(value) is Tensor for value in args) else None
         if run is not None and (found := run(*args)) is not NotImplemented:
             return found

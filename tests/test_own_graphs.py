@@ -227,3 +227,31 @@ def test_tensors_without_elements() -> None:
         return (net(x),)  # its gradient would take some
 
     check_like_pynative(call, data(ROWS, WIDTH), is_own=True)
+
+
+def test_a_cell_in_graph_mode() -> None:
+    module = network().eval()
+    net = bridge.cell(module)
+    ms.set_context(mode=ms.GRAPH_MODE)
+
+    def check(array: np.ndarray) -> None:
+        with torch.no_grad():
+            expected = module(torch.from_numpy(array)).numpy()
+        np.testing.assert_array_equal(net(ms.Tensor(array)).asnumpy(), expected)
+
+    def are_own() -> list[bool]:
+        return [run is not None for run in _mindspore._cells[net].runs.values()]
+
+    for rows in (ROWS, 2 * ROWS, ROWS, ROWS):
+        check(data(rows, WIDTH, seed=rows))
+    assert are_own() == [True, True]
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+        net(ms.Tensor(data(ROWS, WIDTH + 1)))
+    check(data(ROWS, WIDTH))
+    net.trainable_params()[0].set_data(ms.Tensor(data(WIDTH, WIDTH, seed=5)))
+    check(data(ROWS, WIDTH))
+    net.set_train(True)
+    module.train()
+    for _ in range(3):
+        check(data(ROWS, WIDTH))
+    assert set(are_own()) == {True}
