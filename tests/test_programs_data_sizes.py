@@ -1368,7 +1368,8 @@ class AddsUntil(nn.Module):
         self.first = first
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        reached, total, steps = self.first(x), 0, 0
+        reached, steps = self.first(x), 0
+        total: Any = 0
         while steps < 4 and (reached < 0.6).any():
             reached = reached + torch.sigmoid(x[:, 0])
             total = total + x

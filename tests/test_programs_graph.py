@@ -704,6 +704,8 @@ class HasTeacher(nn.Module):
 class WritesTable(nn.Module):
     """A buffer of its own is no state, either."""
 
+    table: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         table = torch.zeros(3, device=devices.torch_name(devices.target()))
