@@ -581,26 +581,26 @@ def around_graphs(late_failures: Callable[[], int], without_mindspore: Callable[
     @functools.wraps(compile_cell)
     def named_cell(self: Any, obj: Any, *args: Any, phase: str = "predict", **kwargs: Any) -> Any:
         found = compile_cell(self, obj, *args, phase=phase, **kwargs)
-        own = _cells.setdefault(obj, _OfCell())
-        own.name = found[0]
+        graphs = _cells.setdefault(obj, _OfCell())
+        graphs.name = found[0]
         if prefix := failed.prefix(found[0]):
             found = compile_cell(self, obj, *args, phase=prefix + phase, **kwargs)
             obj.phase_cache[phase] = found[0]
-        own.own, is_new = found
+        graphs.own, is_new = found
         if is_new:
-            own.runs.pop(own.own, None)
+            graphs.runs.pop(graphs.own, None)
         return found
 
     @functools.wraps(run_cell)
     def run_named_cell(self: Any, obj: Any, *args: Any, phase: str = "predict") -> Any:
-        own = _cells.get(obj, _OfCell())
-        run = own.runs.get(own.own) if all(type(value) is Tensor for value in args) else None
+        graphs = _cells.get(obj, _OfCell())
+        run = graphs.runs.get(graphs.own) if all(type(value) is Tensor for value in args) else None
         if run is not None and (found := run(*args)) is not NotImplemented:
             return found
-        name = own.name
+        name = graphs.name
         found = failed.run(lambda: run_cell(self, obj, *args, phase=failed.prefix(name) + phase), lambda: name)
-        if _NAMES_ARE_KNOWN and own.own and own.own not in own.runs:
-            own.runs[own.own] = without_mindspore(self._graph_executor.get_func_graph(own.own))
+        if _NAMES_ARE_KNOWN and graphs.own and graphs.own not in graphs.runs:
+            graphs.runs[graphs.own] = without_mindspore(self._graph_executor.get_func_graph(graphs.own))
         return found
 
     @functools.wraps(compile_function)

@@ -7,9 +7,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <new>
-#include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -123,6 +122,9 @@ class Plan {
     }
     check_order();
     plan_memory(graph->output()->abstract());
+    given_.clear();  // the nodes are MindSpore's
+    writes_before_.clear();
+    writing_.clear();
   }
 
   size_t arguments = 0;  // the first tensors
@@ -441,8 +443,8 @@ class Run {
     }
     const auto &address = own->device_address();
     if (address == nullptr || address->GetDeviceType() != mindspore::device::DeviceType::kCPU) return false;
-    if (!plan_.tensors[tensor].is_like(own) || !own->is_contiguous() || address->GetMutablePtr() == nullptr)
-      return false;
+    if (address->GetMutablePtr() == nullptr || !own->is_contiguous()) return false;
+    if (!plan_.tensors[tensor].is_like(own)) return false;
     data_[tensor] = ms_ext::pynative::data_of(own);
     return true;
   }
@@ -480,7 +482,9 @@ class Run {
     const bool in_pool = bytes >= ms_ext::kSmallestInPool;
     void *const data = in_pool ? ms_ext::pynative::allocate_on_host(bytes)
                                : std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-    if (data == nullptr) throw std::bad_alloc();
+    if (data == nullptr) {
+      throw std::runtime_error("out of memory: MindSpore cannot allocate " + std::to_string(bytes) + " bytes");
+    }
     owned_[tensor] = {data, in_pool};
     data_[tensor] = data;
   }
