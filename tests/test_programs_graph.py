@@ -1515,7 +1515,8 @@ class ChecksOften(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         note_run()
         for limit in range(10):
-            assert (x < limit + 9).all(), "too large"
+            if not (x < limit + 9).all():  # no assert: pytest has it call its own code, whose objects change
+                raise ValueError("too large")
         return x * 2
 
 
