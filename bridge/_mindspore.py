@@ -276,9 +276,14 @@ def jit_executor() -> Any:
     return importlib.import_module(type(_cell_graph_executor).__module__)._JitExecutor
 
 
+def _api() -> Any:
+    """MindSpore's module that has that class."""
+    return sys.modules[jit_executor().__module__]
+
+
 def have_jit_compile(kind: type) -> None:
     """Have `mindspore.jit` compile objects of a class as it does functions. It gives others back, with a warning."""
-    api: Any = importlib.import_module(jit_executor().__module__)
+    api = _api()
     own = api._jit_ast
 
     @functools.wraps(own)
@@ -400,13 +405,25 @@ def _in_turn(own: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(own)
     def run(*args: Any, **kwargs: Any) -> Any:
         with one_graph_at_a_time:
+            is_first = _failed is None
             try:
                 return own(*args, **kwargs)
-            except RuntimeError as error:
+            except BaseException as error:
+                if is_first and _failed is not None:
+                    _failed.fail(*_names_of_graphs(args[0]))
                 _leave_own_words(error)
                 raise
+            finally:
+                if is_first and _failed is not None:
+                    _failed.ran.update(_names_of_graphs(args[0]))
 
     return run
+
+
+def _names_of_graphs(called: Any) -> set[str]:
+    """The names under which MindSpore keeps the graphs that a call may have taken: those of the Cell; or of all
+    functions, for what MindSpore has made for the call."""
+    return set(called.compile_cache if isinstance(called, nn.Cell) else _api().ms_compile_cache)
 
 
 def _leave_own_words(error: BaseException) -> None:
@@ -462,6 +479,9 @@ class _FailedGraphs:
         self._noticed = self._late_failures()
         self.ran.clear()
 
+
+# From the bridge's first call on, which may be in a graph that is being compiled: nothing is around the call of that.
+_failed: _FailedGraphs | None = None
 
 # In other releases, and with this variable, a graph's name tells of more, as of the hooks of its arguments.
 _NAMES_ARE_KNOWN = mindspore.__version__.startswith("2.10.") and os.environ.get("MS_DEV_JIT_AST_ENABLE_GUARD") != "1"
@@ -571,12 +591,13 @@ def around_graphs(late_failures: Callable[[], int], without_mindspore: Callable[
         without_mindspore: gives what runs a compiled graph, for tensors as in its first call; None if only MindSpore
             can. That gives NotImplemented if MindSpore has to run it this time.
     """
-    failed = _FailedGraphs(late_failures)
+    global _failed
+    failed = _failed = _FailedGraphs(late_failures)
     of_cells: Any = type(_cell_graph_executor)
     of_functions = jit_executor()
     compile_cell, run_cell = of_cells.compile, of_cells.__call__
     compile_function, run_function = of_functions.compile, of_functions.__call__
-    api: Any = sys.modules[of_functions.__module__]
+    api = _api()
 
     @functools.wraps(compile_cell)
     def named_cell(self: Any, obj: Any, *args: Any, phase: str = "predict", **kwargs: Any) -> Any:

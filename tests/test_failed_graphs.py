@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pathlib
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -105,3 +108,45 @@ def test_training_goes_on_after_an_error() -> None:
             step(ms.Tensor(rows)).asnumpy()
             before[rows] -= np.float32(0.1) * 2
         np.testing.assert_array_equal(net.table.asnumpy(), before)
+
+
+# The process's first call of the bridge is the one that fails.
+FIRST = """
+import sys
+
+import mindspore as ms
+import numpy as np
+from bridge import aten
+
+TABLE = ms.Tensor(np.ones((5, 3), np.float32))
+
+
+@ms.jit
+def rows_of(rows):
+    return aten.embedding(TABLE, rows)
+
+
+class Net(ms.nn.Cell):
+    def construct(self, rows):
+        return aten.embedding(TABLE, rows)
+
+
+if sys.argv[1] == "Cell":
+    ms.set_context(mode=ms.GRAPH_MODE)
+    rows_of = Net()
+for rows in ([5, 0], [4, 0], [4, 5], [0, 0]):
+    try:
+        print(rows_of(ms.Tensor(rows)).asnumpy().sum())
+    except Exception as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(devices.target() == "GPU", reason="the kernels check indices on a CPU")
+@pytest.mark.parametrize("kind", ["function", "Cell"])
+def test_the_first_graph_of_a_process_works_after_an_error(kind: str, tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "first.py"
+    script.write_text(FIRST)
+    found = subprocess.run([sys.executable, script, kind], capture_output=True, text=True, check=True)
+    wrong = "aten.embedding: index out of range in self"
+    assert [line for line in found.stdout.splitlines() if line] == [wrong, "6.0", wrong, "6.0"]
