@@ -405,7 +405,7 @@ def _in_turn(own: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(own)
     def run(*args: Any, **kwargs: Any) -> Any:
         with one_graph_at_a_time:
-            is_first = _failed is None
+            is_first = _failed is None  # around_graphs is around later calls
             try:
                 return own(*args, **kwargs)
             except BaseException as error:
@@ -480,7 +480,7 @@ class _FailedGraphs:
         self.ran.clear()
 
 
-# From the bridge's first call on, which may be in a graph that is being compiled: nothing is around the call of that.
+# None before the bridge's first call. That may be in a graph that MindSpore is compiling: _in_turn notes that one.
 _failed: _FailedGraphs | None = None
 
 # In other releases, and with this variable, a graph's name tells of more, as of the hooks of its arguments.
