@@ -1515,8 +1515,7 @@ class ChecksOften(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         note_run()
         for limit in range(10):
-            if not (x < limit + 9).all():  # no assert: pytest has it call its own code, whose objects change
-                raise ValueError("too large")
+            assert (x < limit + 9).all(), "too large"
         return x * 2
 
 
