@@ -240,3 +240,46 @@ def test_processes_agree() -> None:
         for seed in ("1", "2")
     }
     assert len(found) == 1
+
+
+# A module calls a package, whose settings change in each call.
+OF_PACKAGE = """
+import mindspore as ms
+import settings
+import torch
+
+import bridge
+
+
+class Noted(torch.nn.Module):
+    def forward(self, x):
+        settings.current.note()
+        return x + 1
+
+
+ms.set_context(mode=ms.GRAPH_MODE)
+print(bridge.cell(Noted())(ms.Tensor([1.0])), settings.current.calls)
+"""
+SETTINGS = """
+class Settings:
+    calls = 0
+
+    def note(self):
+        self.calls += 1
+
+
+current = Settings()
+"""
+
+
+@pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])
+def test_packages_may_lie_elsewhere(folder: str, tmp_path: pathlib.Path) -> None:
+    script, place = tmp_path / "noted.py", tmp_path / folder
+    place.mkdir()
+    script.write_text(OF_PACKAGE)
+    (place / "settings.py").write_text(SETTINGS)
+    path = os.pathsep.join(filter(None, [str(place), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, "BRIDGE_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, env=environment)
+    # Nobody looks into an object of a package whether a second capture differs.
+    assert done.stdout.splitlines()[-1:] == ["[2.] 1"], done.stderr

@@ -58,12 +58,14 @@ import torch.distributed as dist
 from bridge.programs.memory import Memory
 
 _TORCH = f"{pathlib.Path(torch.__file__).parent}/"
-# Code of packages is told apart by their source files: what it sees in its modules is not written down.
+# Code of packages is told apart by their source files: what it sees in its modules is not written down. Pip puts them
+# elsewhere too: for a user, with --target, or for Python around a virtual environment.
 PACKAGES = (
     f"{pathlib.Path(torch.__file__).parents[1]}/",
     f"{pathlib.Path(ms.__file__).parents[1]}/",
     f"{pathlib.Path(__file__).parents[1]}/",
     *(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib")),
+    *(f"{folder}/" for folder in sys.path if os.path.basename(folder) in ("site-packages", "dist-packages")),
     "<frozen ",  # Python's own, as os
 )
 # What every Cell has; what is its own among that is written down by name.
