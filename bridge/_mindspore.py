@@ -409,10 +409,15 @@ def _in_turn(own: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return own(*args, **kwargs)
             except BaseException as error:
-                if is_first and _failed is not None:
-                    _failed.fail(*_names_of_graphs(args[0]))
                 _leave_own_words(error)
-                raise
+                if is_first and _failed is not None:
+                    names = _names_of_graphs(args[0])
+                    _failed.fail(*names)
+                    _failed.add_lines(error, getattr(args[0], "_graph_executor", None), *names)
+                classed = error if _failed is None else _failed.in_own_class(error)
+                if classed is error:
+                    raise
+                raise classed from None
             finally:
                 if is_first and _failed is not None:
                     _failed.ran.update(_names_of_graphs(args[0]))
@@ -439,13 +444,22 @@ class _FailedGraphs:
 
     Args:
         late_failures: how many launches have failed that need not have ended the call of their graph.
+        in_own_class: gives the error of a launch in its own class, and others as they are.
+        lines_of_call: gives where a compiled graph has the call whose error says certain words; empty if nowhere.
 
     Attributes:
         failures: by the names under which MindSpore keeps the graphs.
         ran: names of graphs that have run since the last failure.
     """
 
-    def __init__(self, late_failures: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        late_failures: Callable[[], int],
+        in_own_class: Callable[[BaseException], BaseException],
+        lines_of_call: Callable[[Any, str], str],
+    ) -> None:
+        self.in_own_class = in_own_class
+        self._lines_of_call = lines_of_call
         self.failures: dict[str, int] = {}
         self.ran: set[str] = set()
         self._late_failures = late_failures
@@ -471,6 +485,23 @@ class _FailedGraphs:
             raise
         finally:
             self.ran.add(name() or "")
+
+    def add_lines(self, error: BaseException, executor: Any, *names: str | None) -> None:
+        """Have an error say where the program has the call that failed, unless it says so.
+
+        Args:
+            executor: MindSpore's, which has the graphs; None for that of Cells.
+            names: graphs that may have failed.
+        """
+        _leave_own_words(error)
+        words = str(error)
+        if not isinstance(error, Exception) or "\n\nIn file " in words:
+            return
+        executor = executor or _cell_graph_executor._graph_executor
+        compiled = [executor.get_func_graph(name) for name in filter(None, names) if executor.has_compiled(name)]
+        lines = next(filter(None, (self._lines_of_call(graph, words) for graph in compiled)), "")
+        if lines:
+            error.args = (type(error.args[0])(f"{words}\n\n{lines}"),)
 
     def fail(self, *names: str | None) -> None:
         """Runs of the graphs of these names have failed."""
@@ -582,17 +613,22 @@ class _OfCell:
 _cells: weakref.WeakKeyDictionary[nn.Cell, _OfCell] = weakref.WeakKeyDictionary()
 
 
-def around_graphs(late_failures: Callable[[], int], without_mindspore: Callable[[Any], Any]) -> None:
+def around_graphs(
+    late_failures: Callable[[], int],
+    without_mindspore: Callable[[Any], Any],
+    in_own_class: Callable[[BaseException], BaseException],
+    lines_of_call: Callable[[Any, str], str],
+) -> None:
     """Have a graph compiled once more when it is called after a run that failed: see _FailedGraphs. And have a graph
     that is called again run without MindSpore where that is possible.
 
     Args:
-        late_failures: see _FailedGraphs.
+        late_failures, in_own_class, lines_of_call: see _FailedGraphs.
         without_mindspore: gives what runs a compiled graph, for tensors as in its first call; None if only MindSpore
             can. That gives NotImplemented if MindSpore has to run it this time.
     """
     global _failed
-    failed = _failed = _FailedGraphs(late_failures)
+    failed = _failed = _FailedGraphs(late_failures, in_own_class, lines_of_call)
     of_cells: Any = type(_cell_graph_executor)
     of_functions = jit_executor()
     compile_cell, run_cell = of_cells.compile, of_cells.__call__
@@ -616,10 +652,14 @@ def around_graphs(late_failures: Callable[[], int], without_mindspore: Callable[
     def run_named_cell(self: Any, obj: Any, *args: Any, phase: str = "predict") -> Any:
         graphs = _cells.get(obj, _OfCell())
         run = graphs.runs.get(graphs.own) if all(type(value) is Tensor for value in args) else None
-        if run is not None and (found := run(*args)) is not NotImplemented:
-            return found
         name = graphs.name
-        found = failed.run(lambda: run_cell(self, obj, *args, phase=failed.prefix(name) + phase), lambda: name)
+        try:
+            if run is not None and (found := run(*args)) is not NotImplemented:
+                return found
+            found = failed.run(lambda: run_cell(self, obj, *args, phase=failed.prefix(name) + phase), lambda: name)
+        except BaseException as error:
+            failed.add_lines(error, self._graph_executor, graphs.own)
+            raise
         if _NAMES_ARE_KNOWN and graphs.own and graphs.own not in graphs.runs:
             graphs.runs[graphs.own] = without_mindspore(self._graph_executor.get_func_graph(graphs.own))
         return found
@@ -642,36 +682,43 @@ def around_graphs(late_failures: Callable[[], int], without_mindspore: Callable[
                 run = without_mindspore(executor._graph_executor.get_func_graph(_taken.own))
                 graphs[like] = _Known(_taken.name, failed.failures.get(_taken.name), _taken.own, run)
             return found
+        except BaseException as error:
+            failed.add_lines(error, executor._graph_executor, _taken.own)
+            raise
         finally:
             _taken.name, _taken.own, _taken.prefix = before
 
-    # A graph that is known is run as MindSpore 2.10 runs it with tensors that need nothing first.
+    # As MindSpore 2.10 runs it with tensors that need nothing first.
+    def run_in_mindspore(executor: Any, known: _Known, args: tuple[Any, ...]) -> Any:
+        failed.ran.add(known.name)
+        in_pynative = _pynative_executor._executor
+        in_pynative.set_jit_compile_phase(known.own)
+        executor._graph_executor.set_jit_config(executor.jit_config_dict or api._DEFAULT_JIT_CONFIG)
+        try:
+            found = in_pynative.grad_jit(*args)
+            return found if type(found) is Tensor else api._convert_python_data(found)
+        except BaseException:
+            failed.fail(known.name)
+            raise
+
     @functools.wraps(run_function)
     def run_named_function(self: Any, *args: Any, **kwargs: Any) -> Any:
         failed.look()
-        with one_graph_at_a_time:
-            key = None if kwargs else _repeated.key(self, args)
-            known = None if key is None else key[1].get(key[0])
-            if known is None or known.failures != failed.failures.get(known.name):
-                return run_otherwise(self, key, args, kwargs)
-            if known.own not in api.ms_compile_cache or not self._graph_executor.has_compiled(known.own):
-                return run_otherwise(self, key, args, kwargs)
-            if known.run is not None and (found := known.run(*args)) is not NotImplemented:
-                return found
-            failed.ran.add(known.name)
-            executor = _pynative_executor._executor
-            executor.set_jit_compile_phase(known.own)
-            self._graph_executor.set_jit_config(self.jit_config_dict or api._DEFAULT_JIT_CONFIG)
-            try:
-                found = executor.grad_jit(*args)
-                return found if type(found) is Tensor else api._convert_python_data(found)
-            except BaseException as error:
-                failed.fail(known.name)
-                _leave_own_words(error)
-                raise
+        key = None if kwargs else _repeated.key(self, args)
+        known = None if key is None else key[1].get(key[0])
+        if known is None or known.failures != failed.failures.get(known.name):
+            return run_otherwise(self, key, args, kwargs)
+        if known.own not in api.ms_compile_cache or not self._graph_executor.has_compiled(known.own):
+            return run_otherwise(self, key, args, kwargs)
+        try:
+            found = NotImplemented if known.run is None else known.run(*args)
+            return run_in_mindspore(self, known, args) if found is NotImplemented else found
+        except BaseException as error:
+            failed.add_lines(error, self._graph_executor, known.own)
+            raise
 
     of_cells.compile, of_cells.__call__ = named_cell, run_named_cell
-    of_functions.compile, of_functions.__call__ = named_function, run_named_function
+    of_functions.compile, of_functions.__call__ = named_function, _in_turn(run_named_function)
 
 
 def take_turns_with_graphs() -> None:

@@ -13,7 +13,7 @@ from bridge import _mindspore, seeds
 from bridge.infer import strides
 from bridge.op import devices
 from bridge.op.table import SHARED, SHIMS
-from bridge.primitive import direct, graph_shapes
+from bridge.primitive import direct, graph_calls, graph_shapes, launch_errors
 from bridge.primitive.in_torch import meet_in_torch
 
 _mindspore.leave_calls_alone()
@@ -52,7 +52,9 @@ def _start() -> None:
         _mindspore.begin_gradients_with(_ones_like)
         _mindspore.record_only_what_is_asked(direct.leave_out)
     _mindspore.suggest_keys()
-    _mindspore.around_graphs(_late_failures(shared), direct.own_graph)
+    _mindspore.around_graphs(
+        _late_failures(shared), direct.own_graph, launch_errors.in_own_class, graph_calls.lines_of_call
+    )
     _mindspore.refuse_in_vmap(lambda primitive: getattr(primitive, "refused_in_vmap", ""))
 
 

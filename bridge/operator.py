@@ -196,11 +196,7 @@ class _Undecided:
         inputs = [(tuple(x.shape), dtypes.to_torch(x.dtype)) for x in tensors]
         if data_dependent.reason(self.overload, self.text, inputs):
             return self._call_eagerly(tensors)
-        try:
-            results = launch(self.primitive, tensors)
-        except RuntimeError:
-            self._call_eagerly(tensors)  # PyTorch raises an IndexError for some of what kernels refuse
-            raise
+        results = launch(self.primitive, tensors)
         return self.arranger(results) if self.arranger else results
 
     def _call_eagerly(self, tensors: list[Any]) -> Any:

@@ -1,10 +1,10 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/util/Exception.h>
 
-#include <stdexcept>
+#include <exception>
 
+#include "errors.h"
 #include "gradient/random_state.h"
 #include "inference_mode.h"
 #include "mindspore/launch_error.h"
@@ -31,12 +31,9 @@ void on_views(c10::Device device, int nparam, void **params, int *ndims, int64_t
     Call call(std::move(tensors), kernel.inputs, device, kernel.turns);
     run(kernel, call);
     kernel.views.keep(call.end());
-  } catch (const c10::Error &error) {
-    ms_ext_note_failed_launch();
-    throw std::runtime_error(label(extra) + ": " + error.what_without_backtrace());
   } catch (const std::exception &error) {
     ms_ext_note_failed_launch();
-    throw std::runtime_error(label(extra) + ": " + error.what());
+    throw_labelled(label(extra), error);
   }
 }
 

@@ -83,6 +83,12 @@ def own_graph(graph: Any) -> Callable[..., Any] | None:
     return _module().OwnGraph.of(graph) if is_built() and devices.target() == "CPU" else None  # type: ignore[no-any-return]
 
 
+def places(graph: Any, name: str) -> list[list[str]]:
+    """Where in the program a graph that MindSpore has compiled calls the operator with this name (`Kernel`'s), in
+    MindSpore's own form and innermost first, for each call; none if the bridge was built for another MindSpore."""
+    return _module().places(graph, name) if is_built() else []  # type: ignore[no-any-return]
+
+
 def infer_at_run_time() -> None:
     """Have MindSpore infer the bridge's operators in a graph with an object of Python's in it, whose kernels it makes
     when the graph runs (ms_ext/mindspore/python/run_time_inference.cpp); once in the process."""

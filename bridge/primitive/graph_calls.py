@@ -22,6 +22,7 @@ from mindspore import ops
 from bridge import _mindspore
 from bridge.call.arguments import NumberMark, TensorMark
 from bridge.primitive import direct
+from bridge.primitive.launch_errors import Words
 
 _PACKAGE = str(pathlib.Path(__file__).parent.parent)
 
@@ -162,16 +163,28 @@ class PlannedBprop(_mindspore.CompiledAsMethod):
         raise NotImplementedError
 
 
-class _Lines(str):
-    """A text that a KeyError, whose words are the repr of what it has, says with its line breaks."""
-
-    __repr__ = str.__str__
-
-
 def add_lines(error: Exception, lines: str) -> None:
     """Have an error say these lines too."""
     said = re.sub(r"('|\bnot )FakeTensor\b", r"\1Tensor", str(error))  # a capture's tensors stand for others
-    error.args = (_Lines(f"{said}{lines}"),)
+    error.args = (Words(f"{said}{lines}"),)
+
+
+def lines_of_call(graph: Any, words: str) -> str:
+    """Where the user's program has the call whose error says these words; empty if that is not known.
+
+    MindSpore reads a wrapper once in a compilation: all calls of one wrapper have the place of one of them.
+
+    Args:
+        graph: what MindSpore has compiled.
+        words: what the launch says (ms_ext/launch.cpp): what errors call the operator, and the error's words.
+    """
+    name, own = words.partition(": ")[0], f"In file {_PACKAGE}"
+    calls = direct.places(graph, name.removeprefix("aten."))
+    found = [next((place.rstrip() for place in places if not place.startswith(own)), "") for places in calls]
+    lines = [*dict.fromkeys(filter(None, found))]
+    if lines and len(found) > len(lines):
+        lines.append(f"another call of {name}")
+    return "\n\nor ".join(lines)
 
 
 def users_lines() -> str:

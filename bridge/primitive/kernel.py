@@ -17,6 +17,7 @@ from bridge.op.devices import LIBRARIES
 from bridge.op.schema import label
 from bridge.op.table import Device
 from bridge.primitive import bprops, direct
+from bridge.primitive.launch_errors import raise_in_own_class
 
 _MAX_KEPT = 4096
 
@@ -35,19 +36,25 @@ one_at_a_time = threading.RLock()
 
 def launch(primitive: Kernel, tensors: Sequence[Any]) -> Any:
     """Call a primitive in PyNative mode."""
-    with one_at_a_time:
-        if primitive.has_direct and direct.possible():
-            results = primitive.direct(tensors)
-            if results is not None:
-                return results
-        return _mindspore.run_primitive(primitive, tensors)
+    try:
+        with one_at_a_time:
+            if primitive.has_direct and direct.possible():
+                results = primitive.direct(tensors)
+                if results is not None:
+                    return results
+            return _mindspore.run_primitive(primitive, tensors)
+    except RuntimeError as error:
+        raise_in_own_class(error)
 
 
 def launch_again(primitive: Kernel, tensors: Sequence[Any]) -> Any:
     """The same; None for tensors of other shapes or dtypes than those of its first launch, or if only the other way is
     possible."""
-    with one_at_a_time:
-        return primitive.direct.again(tensors) if direct.possible() else None
+    try:
+        with one_at_a_time:
+            return primitive.direct.again(tensors) if direct.possible() else None
+    except RuntimeError as error:
+        raise_in_own_class(error)
 
 
 def keep(found: dict[Any, Any], key: Any, value: Any) -> None:

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bridge.call.matmul import matmul
 from bridge.primitive.graph_calls import add_lines
+from bridge.primitive.launch_errors import text_of
 from bridge.programs import checkpoints, constant_arguments, data_floats, in_lists, leaves, loaded, numbers_in_lists
 from bridge.programs.added_gradients import gradients_of
 from bridge.programs.allclose import ALLCLOSE
@@ -261,12 +262,18 @@ def _differentiate(
     except Refusal:
         raise
     except (RuntimeError, AttributeError, LookupError, TypeError, ValueError) as error:
-        return *nothing, f"{error}{_location(error, tape)}"
+        words = f"{error}{_location(error, tape)}"
+        return *nothing, text_of(type(error), words) if _is_raised_by_own(error) else words
     return (
         [next(cotangents) if result.requires_grad else None for result in results],
         [None if gradient is None else tape.register(gradient) for gradient in found],
         "",
     )
+
+
+def _is_raised_by_own(error: Exception) -> bool:
+    """Whether a `raise` or `assert` in the user's code has raised it."""
+    return is_raised(error) and is_own(traceback.extract_tb(error.__traceback__)[-1].filename)
 
 
 _LAYERS = f"{pathlib.Path(torch.__file__).parent}/nn/"

@@ -37,6 +37,11 @@ class Failure:
     test: frozenset[Line]
     is_either: bool = False
 
+    @property
+    def error_class(self) -> type[Exception]:
+        """That of the error; RuntimeError where another answer may lead to another error."""
+        return RuntimeError if self.is_either else type(self.error)
+
     @classmethod
     def of(cls, error: Exception, without_numbers: Callable[[str], str]) -> Failure:
         return cls(error, f"{type(error).__name__}: {without_numbers(str(error))}", _test(error))

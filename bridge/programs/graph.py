@@ -25,6 +25,7 @@ from bridge.op.table import Device
 from bridge.primitive import precision
 from bridge.primitive.graph_calls import Call, GraphTensor, Item, Part, Read, add_lines, graph_call, users_lines
 from bridge.primitive.kernel import one_at_a_time
+from bridge.primitive.launch_errors import has_class
 from bridge.programs import plan, result_tree, store, tree
 from bridge.programs.alike import named_integers
 from bridge.programs.attributes import Attributes
@@ -687,7 +688,7 @@ class GraphProgram:
             which = arguments.path(written - first)
             raise Refusal(f"{self.name} writes to its input {which}, which a graph must not: give it a copy")
         found.tree = form
-        if found.no_gradient and differentiates_arguments:
+        if found.no_gradient and differentiates_arguments and not has_class(found.no_gradient):
             found.no_gradient = all_are_differentiated(found.no_gradient)
         for what in left_out:
             warnings.warn(f"{self.name}: {what}", stacklevel=1)

@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from bridge.primitive.launch_errors import text_of
 from bridge.programs.calls import Call, Refusal, Register, in_line
 from bridge.programs.distribution_checks import answer_without_error
 from bridge.programs.failures import Failure, Line, is_raised
@@ -77,6 +78,7 @@ class Answer:
         of_integers: whether the run that ended in the error was given integers, which may have led to it.
         lines: that line and those that have called it.
         failure: what the other value leads to, where a run has shown it.
+        error_class: that of the error.
     """
 
     value: bool | None
@@ -88,6 +90,7 @@ class Answer:
     of_integers: bool = False
     lines: frozenset[Line] = frozenset()
     failure: Failure | None = None
+    error_class: type[Exception] = RuntimeError
 
     @property
     def is_of_data(self) -> bool:
@@ -179,7 +182,8 @@ class Guards:
             return Answer(of_finite, _NOT_FINITE, line=line, of_finite=of_finite)
         without_error = answer_without_error(frame)
         if without_error is not None:
-            return Answer(*without_error, line=line, callers=callers, of_finite=of_finite)
+            value, error = without_error
+            return Answer(value, error, line=line, callers=callers, of_finite=of_finite, error_class=ValueError)
         answer = Answer(True, line=line, callers=callers, of_finite=of_finite, lines=_lines(frame))
         answer = self._alike(answer)
         alike = sum(one.callers == callers and one.value is True and not one.error for one in self._answers)
@@ -192,7 +196,8 @@ class Guards:
         if answer.error or not self._takes_alike or len(known) < _ALIKE or values != {answer.value}:
             return answer
         self._took_alike = True
-        return replace(answer, error=f"as in another question of this line, {known[0].error}")
+        error = f"as in another question of this line, {known[0].error}"
+        return replace(answer, error=error, error_class=known[0].error_class)
 
     def is_settled(self) -> bool:
         """Whether the other value of each answer so far is known to lead to an error: this run is not on that way."""
@@ -253,6 +258,7 @@ class Guards:
             error=failure.words,
             of_integers=self._gave_integers,
             failure=failure,
+            error_class=failure.error_class,
         )
         self._errors.setdefault(last.callers, []).append(found)
         self._answers += [found, *last.after]
@@ -341,7 +347,7 @@ def checks(answer: Answer, register: int, negated: int) -> list[Call]:
     """
     frame = _question()
     name, line = frame.f_code.co_filename, frame.f_lineno
-    message = (
+    words = (
         f"`{linecache.getline(name, line).strip()}` ({name}:{line}) was taken to be {answer.value} when the graph was "
         f"compiled, and is {not answer.value} now: {answer.error}"
     )
@@ -349,6 +355,7 @@ def checks(answer: Answer, register: int, negated: int) -> list[Call]:
     if not answer.value:
         found.append(Call(torch.ops.aten.logical_not.default, [Register(register)], [negated]))
         register = negated
+    message = text_of(answer.error_class, words)
     return [*found, Call(torch.ops.aten._assert_async.msg, [Register(register), message], [])]
 
 

@@ -18,6 +18,7 @@ from bridge.op.table import SHARED, Device
 from bridge.primitive import bprops
 from bridge.primitive.graph_calls import Call, Item, PlannedBprop
 from bridge.primitive.kernel import Kernel
+from bridge.primitive.launch_errors import error_of
 from bridge.programs import sizes
 from bridge.programs.passing import of_part
 from bridge.programs.plan import Plan, ProgramFile
@@ -161,7 +162,7 @@ class NoGradient(_InGraph):
 
     Args:
         name: see PlannedBprop.
-        reason: what the error says.
+        reason: the error (`error_of`).
     """
 
     def __init__(self, name: str, reason: str) -> None:
@@ -169,7 +170,7 @@ class NoGradient(_InGraph):
         self.reason = reason
 
     def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
-        raise RuntimeError(self.reason)
+        raise error_of(self.reason)
 
 
 class _Zeros(_InGraph):

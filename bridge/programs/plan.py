@@ -66,7 +66,7 @@ class Plan:
         tree: the form of what the function returns (bridge/programs/result_tree.py).
         backward, sources, gradients: see Pair and Source.
         written: the positions of the inputs that forward writes to.
-        no_gradient: why there is no backward although a gradient may be asked for, in PyTorch's words.
+        no_gradient: why there is no backward although a gradient may be asked for: PyTorch's error (`error_of`).
         finds_tensors: whether the function finds tensors with data, besides its state.
         left: the names of what its calls leave for others, which a graph does not write.
     """

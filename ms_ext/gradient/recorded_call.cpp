@@ -3,13 +3,14 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <exception>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "as_in_pytorch.h"
+#include "errors.h"
 #include "gradient/differentiable.h"
 #include "gradient/few_nodes.h"
 #include "gradient/overload.h"
@@ -36,10 +37,8 @@ template <typename Function>
 auto labelled(const std::string &label, Function function) {
   try {
     return function();
-  } catch (const c10::Error &error) {
-    throw std::runtime_error(label + ": " + error.what_without_backtrace());
   } catch (const std::exception &error) {
-    throw std::runtime_error(label + ": " + error.what());
+    throw_labelled(label, error);
   }
 }
 

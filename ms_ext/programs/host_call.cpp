@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "errors.h"
 #include "programs/leaves_no_python.h"
 #include "shim.h"
 
@@ -36,7 +37,7 @@ class host_call_shim {
     const LeavesNoPython leaves_no_python;
     const std::unique_ptr<char, decltype(&std::free)> error(
         call_host.load()(number_, addresses.data(), addresses.size()), &std::free);
-    if (error != nullptr) throw std::runtime_error(error.get());
+    if (error != nullptr) throw error_of(error.get());
     c.out(0).fill_(true);
   }
 

@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "errors.h"
 #include "ms_ext.h"
 #include "programs/pool.h"
 
@@ -259,8 +260,8 @@ bool Program::run_step(const Step &step, Workspace &space, Call &c, bool is_reco
   try {
     return make_step(step, space, c, is_recorded);
   } catch (const c10::Error &error) {
-    if (step.line.empty() || step.is_check) throw;  // the message of a check has a line
-    throw c10::Error({__func__, __FILE__, __LINE__}, error.what_without_backtrace() + step.line);
+    if (step.is_check) throw error_of(error.what_without_backtrace());  // it has a line
+    throw Error(error.what_without_backtrace() + step.line, as_in_python(error).python_class);
   }
 }
 

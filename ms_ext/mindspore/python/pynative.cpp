@@ -4,6 +4,7 @@
 #include "mindspore/python/mixed_precision.h"
 #include "mindspore/python/module.h"
 #include "mindspore/python/own_graph.h"
+#include "mindspore/python/places.h"
 #include "mindspore/python/program_kernel.h"
 #include "mindspore/python/queues.h"
 #include "mindspore/python/run_time_inference.h"
@@ -15,6 +16,7 @@ PYBIND11_MODULE(_pynative, module) {
   define_module(module);
   define_in_pool(module);
   define_own_graph(module);
+  define_places(module);
   define_run_time_inference(module);
   module.def("leave_queues", &ms_ext::leave_queues);
   module.def("cast", &ms_ext::pynative::cast);
