@@ -28,7 +28,7 @@ from bridge import aten
 from bridge.op import devices
 from bridge.programs import capture, store
 from bridge.programs.state import State
-from shared import data, on_device, torch_device
+from shared import class_at_sync, data, on_device, torch_device
 
 pytestmark = [pytest.mark.usefixtures("own_programs", "graph_mode")]
 
@@ -1184,8 +1184,9 @@ def test_what_raises_for_some_data_is_checked_when_the_graph_runs() -> None:
     (given,) = torch.autograd.grad(expected, x)
     value, gradient = run(data(3, 4))
     assert float(value) == float(expected) and np.array_equal(gradient.asnumpy(), given.cpu().numpy())
-    for offset, words in ((-20, "ValueError: too small"), (20, "AssertionError: too large")):
-        with pytest.raises(RuntimeError, match=rf"was taken to be \w+ when the graph was compiled.*{words}"):
+    for offset, kind, words in ((-20, ValueError, "too small"), (20, AssertionError, "too large")):
+        match = rf"was taken to be \w+ when the graph was compiled.*{kind.__name__}: {words}"
+        with pytest.raises(class_at_sync(kind), match=match):
             run(data(3, 4) + offset)
 
 
@@ -1202,15 +1203,15 @@ class Windows(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "module, right, wrong, words",
+    "module, right, wrong, kind, words",
     [
-        (Compares(), np.ones((2, 3)), np.zeros((2, 3)), "ValueError: they differ"),
-        (Windows(), np.ones(16), np.zeros(16), "window overlap add min: 1"),
+        (Compares(), np.ones((2, 3)), np.zeros((2, 3)), ValueError, "ValueError: they differ"),
+        (Windows(), np.ones(16), np.zeros(16), RuntimeError, "window overlap add min: 1"),
     ],
     ids=["of two tensors", "of a window"],
 )
 def test_comparisons_are_checked_when_the_graph_runs(
-    module: nn.Module, right: np.ndarray, wrong: np.ndarray, words: str
+    module: nn.Module, right: np.ndarray, wrong: np.ndarray, kind: type[Exception], words: str
 ) -> None:
     cell = as_cell(module)
     x = np.ones((2, 9, 7) if isinstance(module, Windows) else right.shape, np.float32)
@@ -1228,7 +1229,8 @@ def test_comparisons_are_checked_when_the_graph_runs(
     expected = module(*(torch.from_numpy(array.astype(np.float32)).to(device) for array in (x, right)))
     assert_equal([expected], [called(right)])
     for _ in range(2):
-        with pytest.raises(RuntimeError, match=rf"(?s)was taken to be \w+ when the graph was compiled.*{words}"):
+        match = rf"(?s)was taken to be \w+ when the graph was compiled.*{words}"
+        with pytest.raises(class_at_sync(kind), match=match):
             called(wrong)
         assert_equal([expected], [called(right)])
 
@@ -1261,7 +1263,7 @@ class SaysNumber(nn.Module):
 def test_the_words_of_an_error_may_have_numbers() -> None:
     cell, x = as_cell(SaysNumber()), np.ones((2, 3), np.float32)
     assert_equal([torch.full((2, 3), 2.0)], [cell(ms.Tensor(x))])
-    with pytest.raises(RuntimeError, match=r"was taken to be False .*ValueError: \? is too large"):
+    with pytest.raises(class_at_sync(ValueError), match=r"was taken to be False .*ValueError: \? is too large"):
         cell(ms.Tensor(x * 99))
         ms.runtime.synchronize()
     assert_equal([torch.full((2, 3), 2.0)], [cell(ms.Tensor(x))])
@@ -1280,7 +1282,7 @@ def test_the_checks_of_distributions_take_no_runs(monkeypatch: pytest.MonkeyPatc
     expected = ChecksScale()(on_device(x)).cpu()
     assert_equal([expected], [cell(ms.Tensor(x))])
     assert runs.call_count == 1
-    with pytest.raises(RuntimeError, match=r"was taken to be True .*raise ValueError"):
+    with pytest.raises(class_at_sync(ValueError), match=r"was taken to be True .*raise ValueError"):
         cell(ms.Tensor(-x))
         ms.runtime.synchronize()
     assert_equal([expected], [cell(ms.Tensor(x))])
@@ -1526,7 +1528,7 @@ def test_many_checks_of_one_line_take_few_runs() -> None:
     # One without an error, one with that of each of four checks, which the others are taken to be like, and one that is
     # written down.
     assert note_run.call_count == 1 + 4 + 1
-    with pytest.raises(RuntimeError, match=r"(?s)was taken to be True .*and is False now: .*too large"):
+    with pytest.raises(class_at_sync(AssertionError), match=r"(?s)was taken to be True .*is False now: .*too large"):
         cell(ms.Tensor(np.full((2, 3), 12, np.float32)))
         ms.runtime.synchronize()
 
@@ -1559,7 +1561,7 @@ def test_two_checks_in_a_row_say_their_numbers() -> None:
     x = np.ones((2, 3), np.float32)
     np.testing.assert_array_equal(cell(ms.Tensor(x)).asnumpy(), 2 * x)
     for wrong in (-x, 2 * x):
-        with pytest.raises(RuntimeError, match=r"got \?"):
+        with pytest.raises(class_at_sync(AssertionError), match=r"got \?"):
             cell(ms.Tensor(wrong))
             ms.runtime.synchronize()
 

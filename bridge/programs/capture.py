@@ -6,7 +6,6 @@ The backward calls are those that `torch.autograd.grad` makes, so a program's gr
 from __future__ import annotations
 
 import logging
-import pathlib
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from bridge.programs.formatted import FORMAT
 from bridge.programs.guards import Guards
 from bridge.programs.held import Changes
 from bridge.programs.istft import ISTFT
-from bridge.programs.kept_elsewhere import is_own
+from bridge.programs.kept_elsewhere import is_layers, is_own
 from bridge.programs.memory import storage_of
 from bridge.programs.prod import PROD
 from bridge.programs.reads import refuse_reads
@@ -276,14 +275,11 @@ def _is_raised_by_own(error: Exception) -> bool:
     return is_raised(error) and is_own(traceback.extract_tb(error.__traceback__)[-1].filename)
 
 
-_LAYERS = f"{pathlib.Path(torch.__file__).parent}/nn/"
-
-
 def _location(error: Exception, tape: Tape) -> str:
     """The innermost line that is in neither framework nor the bridge; else the innermost of torch.nn; in backward that
     of the call whose gradient was at hand."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if is_own(frame.filename)]
-    layers = [frame for frame in frames if frame.filename.startswith(_LAYERS)]
+    layers = [frame for frame in frames if is_layers(frame.filename)]
     known = own or layers
     return in_line(known[-1] if known else tape.line())

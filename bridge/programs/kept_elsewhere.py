@@ -26,6 +26,7 @@ LARGE = 10_000
 DEEP = 20
 MOST = 50_000
 _FOREIGN = tuple(f"{folder}/" for folder in (*torch.__path__, *ms.__path__, pathlib.Path(__file__).parents[1]))
+_LAYERS = f"{pathlib.Path(torch.__file__).parent}/nn/modules/"
 _PYTHON = (f"{sysconfig.get_path('stdlib')}/", "<frozen ")
 _INSTALLED = re.compile("/(site|dist)-packages/")  # in Python's folder, but not of it
 
@@ -34,6 +35,11 @@ _INSTALLED = re.compile("/(site|dist)-packages/")  # in Python's folder, but not
 def is_own(file: str) -> bool:
     """Whether a file is neither PyTorch's nor MindSpore's nor the bridge's nor Python's."""
     return not file.startswith(_FOREIGN) and (not file.startswith(_PYTHON) or bool(_INSTALLED.search(file)))
+
+
+def is_layers(file: str) -> bool:
+    """Whether a file has layers of torch.nn."""
+    return file.startswith(_LAYERS)
 
 
 def held_by(dictionary: dict[Any, Any]) -> dict[Any, Any]:

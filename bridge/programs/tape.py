@@ -48,7 +48,7 @@ from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.finiteness import answer_of_finite
 from bridge.programs.guards import EQUAL, FOR_MESSAGES, Answer, Guards, checks, is_equal, is_integer, is_question
 from bridge.programs.held import TAKEN, Held
-from bridge.programs.kept_elsewhere import KeptElsewhere, is_own
+from bridge.programs.kept_elsewhere import KeptElsewhere, is_layers, is_own
 from bridge.programs.known_integers import known_answer, known_integer
 from bridge.programs.memory import Memory, layout, storage_of
 from bridge.programs.packed import Packed
@@ -419,6 +419,7 @@ class Tape(TorchDispatchMode):
     def _note_files(self) -> None:
         frame: FrameType | None = sys._getframe(2)
         own: FrameType | None = None
+        layer: FrameType | None = None  # of PyTorch's
         running: list[FrameType] = []  # the function's own
         is_inside = True
         while frame is not None:
@@ -428,11 +429,13 @@ class Tape(TorchDispatchMode):
                 if is_own(file):
                     self.namespaces[file] = frame.f_globals
             is_inside = is_inside and not self.path.is_outermost(frame)
-            if file in self.namespaces:
+            if is_inside and file in self.namespaces:
                 own = own or frame
-                if is_inside:
-                    running.append(frame)
+                running.append(frame)
+            elif is_inside and layer is None and is_layers(file):
+                layer = frame
             frame = frame.f_back
+        own = own or layer
         self.path.note(running)
         node = torch._C._current_autograd_node()
         self._node = torch.autograd._get_sequence_nr() - 1 if node is None else node._sequence_nr()
