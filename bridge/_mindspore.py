@@ -399,6 +399,8 @@ _AROUND_WORDS = re.compile(
     r".*?! Error message is (?P<words>.*?)\s*\n-{9,}\n- C\+\+ Call Stack.*",
     re.DOTALL,
 )
+# "aten.mm: ... (MindSpore: ", and what MindSpore says on a GPU, where ms_ext/mindspore/launch_error.cpp adds the words.
+_BEFORE_MINDSPORES = re.compile(r"(?P<words>.+?) \(MindSpore: .*- Kernel error:.*", re.DOTALL)
 
 
 def _in_turn(own: Callable[..., Any]) -> Callable[..., Any]:
@@ -433,9 +435,13 @@ def _names_of_graphs(called: Any) -> set[str]:
 
 def _leave_own_words(error: BaseException) -> None:
     """Take MindSpore's words away around what an operator says that failed in a graph."""
-    if isinstance(error, RuntimeError) and (found := _AROUND_WORDS.fullmatch(str(error))):
+    if not isinstance(error, RuntimeError):
+        return
+    if found := _AROUND_WORDS.fullmatch(str(error)):
         named = found["name"] and not found["words"].startswith(found["name"])
         error.args = (f"{found['name']}: {found['words']}" if named else found["words"],)
+    elif found := _BEFORE_MINDSPORES.fullmatch(str(error)):
+        error.args = (found["words"],)
 
 
 class _FailedGraphs:
