@@ -66,6 +66,23 @@ def logs(module: Says, x: torch.Tensor) -> torch.Tensor:
     return module.layers[0](x)
 
 
+def says_numbers(module: Says, x: torch.Tensor) -> torch.Tensor:
+    out = {"loss": x.mean(), "one": x[:1, :1]}
+    loss, step, module.rate = out["loss"], 3, 0.5
+    if torch.isnan(loss):
+        print("nan", loss.item(), float(loss), out["loss"], out["one"].detach().cpu().item(), module.rate)
+    if loss > 0:
+        print(f"loss is {loss.item():.3f} and {loss.detach().float().item()} at {step:02d}, {torch.abs(loss).item()}")
+        logger.warning("loss is %.3f in step %d", out["loss"].item(), step)
+    return module.layers[0](x) * loss
+
+
+def says_a_number_of_many(module: Says, x: torch.Tensor) -> torch.Tensor:
+    if x.mean() > 0:
+        print(x.item())
+    return module.layers[0](x)
+
+
 def passes_the_answer_on(module: Says, x: torch.Tensor) -> torch.Tensor:
     found: list[bool] = []
 
@@ -186,7 +203,7 @@ def compare(function: Forward) -> None:
         assert np.array_equal(cell.parameters_dict()[name].asnumpy(), buffer.cpu().numpy())
 
 
-@pytest.mark.parametrize("function", [prints, logs])
+@pytest.mark.parametrize("function", [prints, logs, says_numbers])
 def test_what_decides_about_messages_is_not_asked(
     function: Forward, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +229,14 @@ def test_what_decides_about_messages_is_not_asked(
 )  # fmt: skip
 def test_what_does_something_else_is_asked(function: Forward) -> None:
     compare(function)
+
+
+def test_an_error_of_what_is_said_is_not_left_out() -> None:
+    cell = bridge.cell(Says(says_a_number_of_many))
+    cell(ms.Tensor(data(3, 4) - 9))
+    with pytest.raises(RuntimeError, match="cannot be converted to Scalar"):
+        cell(ms.Tensor(data(3, 4) + 9))
+        ms.runtime.synchronize()
 
 
 def test_what_is_not_finite_may_be_told() -> None:

@@ -19,7 +19,7 @@ import torch
 
 # Of a tensor of any size, they give one, and change nothing.
 _NUMBERS = {"amax", "amin", "max", "mean", "min", "sum"}
-_TENSORS = {"isfinite", "isinf", "isnan", "abs", "detach"}
+_TENSORS = {"isfinite", "isinf", "isnan", "abs", "detach", "float", "cpu"}
 _ATTRIBUTES = {"device", "dtype", "shape"}
 _PRINTED = (torch.Tensor, int, float, bool, str, type(None), torch.Size, torch.dtype, torch.device)
 _LOGGERS = (logging.Logger, type(logging.root))
@@ -108,34 +108,50 @@ class _Names:
         if isinstance(given, ast.FormattedValue):
             is_number = given.format_spec is None or self._is_number(given.value)
             return is_number and self._is_plain(given.value)
+        value = self._value(given)
+        if isinstance(given, ast.Name) or value is not None:
+            return type(value) in _PRINTED or isinstance(value, torch.Tensor)
         if isinstance(given, ast.Attribute):
             return given.attr in _ATTRIBUTES and isinstance(self._value(given.value), torch.Tensor)
-        if isinstance(given, ast.Name):
-            value = self._value(given)
-            return type(value) in _PRINTED or isinstance(value, torch.Tensor)
         return isinstance(given, ast.Constant) or self._is_tensor(given) or self._is_number(given)
 
     def _is_number(self, given: ast.expr) -> bool:
-        """Whether this is the number in a tensor that has one."""
-        function = given.func if isinstance(given, ast.Call) and not given.args and not given.keywords else None
-        if not isinstance(function, ast.Attribute) or function.attr != "item":
-            return False
-        return self._is_tensor(function.value, _NUMBERS)
+        """Whether this is the number in a tensor that has one, or another number."""
+        if isinstance(given, ast.Call) and not given.keywords:
+            if isinstance(given.func, ast.Attribute) and given.func.attr == "item" and not given.args:
+                return self._has_one(given.func.value)
+            return self._value(given.func) is float and len(given.args) == 1 and self._has_one(given.args[0])
+        return type(self._value(given)) in (int, float)
 
-    def _is_tensor(self, given: ast.expr, methods: set[str] = _NUMBERS | _TENSORS) -> bool:
-        """Whether this asks a tensor, by one of these methods or functions."""
+    def _has_one(self, given: ast.expr) -> bool:
+        """Whether this is a tensor of one element."""
+        value = self._value(given)
+        if isinstance(value, torch.Tensor):
+            return value.numel() == 1
+        asked = self._asked(given, _NUMBERS | _TENSORS)
+        return asked is not None and (self._asked(given, _NUMBERS) is not None or self._has_one(asked))
+
+    def _is_tensor(self, given: ast.expr) -> bool:
+        """Whether this asks a tensor, by one of the methods or functions that change nothing."""
+        return self._asked(given, _NUMBERS | _TENSORS) is not None
+
+    def _asked(self, given: ast.expr, methods: set[str]) -> ast.expr | None:
+        """The tensor that this asks by one of these methods or functions; None if it does something else."""
         if not isinstance(given, ast.Call) or not isinstance(given.func, ast.Attribute) or given.keywords:
-            return False
+            return None
         owner, arguments = given.func.value, given.args
         if self._value(owner) is torch and len(arguments) == 1:
             owner, arguments = arguments[0], []
         is_tensor = isinstance(self._value(owner), torch.Tensor) or self._is_tensor(owner)
-        return given.func.attr in methods and not arguments and is_tensor
+        return owner if given.func.attr in methods and not arguments and is_tensor else None
 
     def _value(self, expression: ast.expr) -> Any:
-        """What a name stands for, or a name's attribute that it has of its own; None for other expressions."""
+        """What a name stands for, a module's own attribute, or an item of a dictionary; None for other expressions."""
         if isinstance(expression, ast.Name):
             return next((space[expression.id] for space in self._spaces if expression.id in space), None)
+        if isinstance(expression, ast.Subscript) and isinstance(expression.slice, ast.Constant):
+            owner = self._value(expression.value)
+            return owner.get(expression.slice.value) if type(owner) is dict else None
         if isinstance(expression, ast.Attribute) and isinstance(expression.value, ast.Name):
             owner = self._value(expression.value)
             if isinstance(owner, torch.nn.Module) and not hasattr(type(owner), expression.attr):
