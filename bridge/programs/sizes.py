@@ -45,6 +45,8 @@ _FAMILY = "family "
 _UNEQUAL = (range(1, 33), range(4, 36), (1, 2), (4, 5))
 # And for integers that may be places in a table, in pairs or not, where as many are marked as are not the same.
 _PLACES = (0, 1, 2)
+# And for the shares of a whole.
+_SHARES = (1, 2, 3)
 # Of so many answers each is tried the other way while MindSpore compiles.
 _MOST_FLIPPED = 8
 # So many different sizes of those unknown may be ones that cannot change, as those that a weight's fit.
@@ -154,6 +156,7 @@ class _Family:
             if position not in answers and specs[position] == Spec(CARRIER, torch.bool)
         ]
         self._plans: dict[tuple[Shape, ...], Plan] = {}
+        self._shares: set[int] = set()  # of the inputs of unknown sizes, those that are shares of a whole
         dimensions = [(i, specs[i].shape) for i in self._unknown]
         self._alike = Alike(
             [i in answers for i, shape in dimensions for size in shape if size < 0],
@@ -245,6 +248,13 @@ class _Family:
                     unequal[i] = filled(CARRIER, size)
                 with contextlib.suppress(Exception):  # the function need not run with these
                     found = self._of_both(found, self._sharing(unequal)[0])
+        if self._shares and any(0 in shape for shape, _ in found.forward.results):
+            of_whole = filled(CARRIER, 1 + sum(_SHARES) * len(self._shares))
+            divided = [of_whole if i in self._carriers else shape for i, shape in enumerate(shapes)]
+            for size, i in zip(itertools.cycle(_SHARES), sorted(self._shares), strict=False):
+                divided[i] = filled(CARRIER, size)  # the last one gets what is left
+            with contextlib.suppress(Exception):
+                found = self._of_both(found, self._sharing(divided)[0])
         places = [i for i, position in enumerate(self._unknown) if position in self._wanted.integers]
         if len(places) >= len(_PLACES):
             apart = [*shapes]
@@ -366,6 +376,7 @@ class _Family:
                 if all(shapes[i] == shape for i, shape in others.items()):
                     raise RuntimeError(*error.args) from None
                 self._alike.note_whole(self._size_at(i) for i in places)
+                self._shares.update(places)
                 shapes = [others.get(i, shape) for i, shape in enumerate(shapes)]
 
     def _at(self, shapes: Sequence[Shape]) -> Plan:
