@@ -253,6 +253,30 @@ def test_shares_in_layers_and_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     run(nn.Sequential(Split(), Split(4)), [numbers(step, rows) for step, rows in enumerate((12, 3, 3))], monkeypatch)
 
 
+class Gated(nn.Module):
+    """Each row goes to the experts whose gates are not 0. How many rows there are in all, data decides, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(4, 4)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(4, 3), nn.ReLU()) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gates = torch.softmax(self.gate(x), 1)
+        top, which = gates.topk(2, dim=1)
+        gates = torch.zeros_like(gates).scatter(1, which, top)
+        _, order = torch.nonzero(gates).sort(0)
+        rows = torch.nonzero(gates)[order[:, 1], 0]
+        parts = x[rows].split((gates > 0).sum(0).tolist())
+        found = torch.cat([expert(part) for expert, part in zip(self.experts, parts, strict=True)])
+        return torch.zeros(len(x), 3, device=x.device).index_add(0, rows, found * gates[rows].sum(1, keepdim=True))
+
+
+def test_shares_of_a_whole_that_data_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    run(Gated(), [numbers(step, rows) for step, rows in enumerate((12, 12, 5))], monkeypatch)
+
+
 class Short(Split):
     """Splits less than all rows, or less in its second layer than in the first one."""
 

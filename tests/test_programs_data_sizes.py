@@ -832,6 +832,31 @@ def test_a_size_is_what_fits(is_unknown: bool) -> None:
         call(ms.Tensor(batch), ms.Tensor(lengths - 1)).asnumpy()
 
 
+class LosesMaskedRows(nn.Module):
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        mask = torch.arange(int(lengths.max()), device=x.device) < lengths[:, None]
+        return nn.functional.binary_cross_entropy_with_logits(x.masked_fill(~mask, 0.0), labels)
+
+
+def test_an_error_that_no_size_has_led_to_is_pytorchs() -> None:
+    net = bridge.cell(LosesMaskedRows())
+
+    @ms.jit
+    def call(x, lengths, labels):
+        return net(x, lengths, labels)
+
+    x, lengths = RNG.standard_normal((3, 7)).astype(np.float32), np.array([7, 5, 3])
+    labels = np.ones((3, 7), np.int64)
+    with pytest.raises(RuntimeError, match="result type Float can't be cast to the desired output type Long") as caught:
+        call(ms.Tensor(x), ms.Tensor(lengths), ms.Tensor(labels))
+    assert "return nn.functional.binary_cross_entropy_with_logits" in str(caught.value)
+    assert "taken to be others than the data's" not in str(caught.value)
+    labels = labels.astype(np.float32)
+    found = call(ms.Tensor(x), ms.Tensor(lengths), ms.Tensor(labels)).asnumpy()
+    expected = net.module(on_device(x), on_device(lengths), on_device(labels))
+    np.testing.assert_array_equal(found, expected.cpu().numpy())
+
+
 class Couples(nn.Module):
     """The mask is a buffer, and the layer fits only as many columns as it marks."""
 

@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 
-from bridge.primitive.graph_calls import add_lines
 from bridge.programs.calls import DEFAULT, AsksForData, Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
 from bridge.programs.data_sizes import ALL_ANSWERS, STAND_INS_OF_SIZES, Place, Sizes, TooManySizes
 from bridge.programs.drawn_before import given_back, with_draws
-from bridge.programs.fits import MOST, OTHERS, fitting
+from bridge.programs.fits import MOST, add_others, fitting, says_number
 from bridge.programs.listing import Listing, new_register
 from bridge.programs.looks import LARGE
 from bridge.programs.memory import storage_of
@@ -157,14 +156,17 @@ def count(
                 with contextlib.suppress(Exception):
                     captured_for = functools.cache(_to_the_last_size(captured_with, sizes))
                     return _count(captured_for, _unlike(told), {**told.known, **guesses}, needed, None, is_quick)
-            with contextlib.suppress(Exception):
+            try:
                 run, found = fitting(captured_with, sizes, None, MOST if is_of_sizes else _FEW)
                 if found and (counted is None or not run.no_gradient):
                     return Count(run, [*found], Listing(run.tape, [], [], []), [])
+            except Exception as error:  # it may have nothing to do with sizes, and come after what needs them
+                if not isinstance(error, Refusal) and not says_number(error):
+                    errors.insert(0, error)
         if counted is not None:
             return counted
         if not isinstance(errors[0], Refusal):
-            add_lines(errors[0], OTHERS)
+            add_others(errors[0])
         raise errors[0]
     finally:
         errors.clear()  # this frame, which they hold, would keep them

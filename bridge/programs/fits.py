@@ -7,6 +7,7 @@ runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -22,10 +23,22 @@ from bridge.programs.size_numbers import SizeNumber
 # So many of PyTorch's calls are made without data to find what fits: that takes some ten seconds.
 MOST = 20_000
 # What an error says that stand-ins for sizes may have led to.
-OTHERS = (
+_NUMBER = re.compile(r"\b\d")
+_OTHERS = (
     "\n\nFor the graph, sizes that depend on data were taken to be others than the data's, which may be why: PyNative "
     "mode knows them"
 )
+
+
+def add_others(error: Exception) -> None:
+    """Have an error say that, unless it says no number, and so nothing of a size."""
+    if says_number(error):
+        add_lines(error, _OTHERS)
+
+
+def says_number(error: Exception) -> bool:
+    """Whether there is one in its words; that of int32 is none."""
+    return _NUMBER.search(str(error).partition("\n\nIn file ")[0]) is not None
 
 
 def fitting(
@@ -61,7 +74,7 @@ def fitting(
                 errors.append(error)
             most = search.left
         if not isinstance(errors[0], Refusal):
-            add_lines(errors[0], OTHERS)
+            add_others(errors[0])
         raise errors[0]
     finally:
         errors.clear()  # this frame, which they hold, would keep them
