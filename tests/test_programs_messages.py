@@ -31,7 +31,7 @@ class Says(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
         self.norm, self.drop = nn.BatchNorm1d(4), nn.Dropout(0.3)
-        self.logger = logger
+        self.logger, self.rate = logger, 0.5
         self._forward = forward
 
     def forward(self, x: torch.Tensor) -> Any:
@@ -68,7 +68,7 @@ def logs(module: Says, x: torch.Tensor) -> torch.Tensor:
 
 def says_numbers(module: Says, x: torch.Tensor) -> torch.Tensor:
     out = {"loss": x.mean(), "one": x[:1, :1]}
-    loss, step, module.rate = out["loss"], 3, 0.5
+    loss, step = out["loss"], 3
     if torch.isnan(loss):
         print("nan", loss.item(), float(loss), out["loss"], out["one"].detach().cpu().item(), module.rate)
     if loss > 0:
