@@ -53,11 +53,15 @@ Error error_of(const std::string &text) {
   return {text.substr(end + 1), text.substr(0, end)};
 }
 
+void throw_as_in_python(const Error &error) {
+  const std::string words = error.what_without_backtrace();
+  note(words, error.python_class);
+  throw std::runtime_error(words);
+}
+
 void throw_labelled(const std::string &label, const std::exception &error) {
   const Error found = as_in_python(error);
-  const std::string words = label + ": " + found.what_without_backtrace();
-  note(words, found.python_class);
-  throw std::runtime_error(words);
+  throw_as_in_python(Error(label + ": " + found.what_without_backtrace(), found.python_class));
 }
 
 }  // namespace ms_ext

@@ -24,7 +24,10 @@ Error as_in_python(const std::exception &error);
 // The error that this text of Python's is about: its class, a unit separator, its words; a RuntimeError's words only.
 Error error_of(const std::string &text);
 
-// Throws the error with a name in front. Python asks for its class by ms_ext_class_of_error.
+// Throws the error. Python asks for its class by ms_ext_class_of_error.
+[[noreturn]] void throw_as_in_python(const Error &error);
+
+// The same with a name in front.
 [[noreturn]] void throw_labelled(const std::string &label, const std::exception &error);
 
 }  // namespace ms_ext

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "errors.h"
 #include "programs/leaves_no_python.h"
 #include "shim.h"
 
@@ -51,7 +52,7 @@ Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra) {
   infer(read_attribute(extra, "aten_op").c_str(), read_attribute(extra, "aten_args").c_str(),
         read_attribute(extra, "aten_device").c_str(), read_attribute(extra, "aten_dtypes").c_str(), ndims, shapes,
         &inferred);
-  if (!inferred.error.empty()) throw std::runtime_error(inferred.error);
+  if (!inferred.error.empty()) throw_as_in_python(error_of(inferred.error));
   return inferred.shapes;
 }
 

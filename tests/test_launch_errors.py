@@ -141,6 +141,26 @@ def test_a_modules_error_has_its_class(graph_mode: None) -> None:
         bridge.cell(Labelled())(ms.Tensor(np.ones((1, 3), np.float32)), indices(7))
 
 
+class Summed(torch.nn.Module):
+    """Data decides how many rows there are."""
+
+    def forward(self, x: torch.Tensor, group: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(int(group.max()) + 1, 4, device=x.device).index_add(0, group, x)
+
+
+def test_an_error_of_a_shape_that_data_decides_has_its_class() -> None:
+    net = bridge.cell(Summed())
+
+    @ms.jit
+    def loss(x, group, label):
+        return F.cross_entropy(net(x, group), label)
+
+    x = ms.Tensor(np.arange(12, dtype=np.float32).reshape(3, 4))
+    loss(x, indices(0, 1, 1), indices(0, 3))
+    with pytest.raises(class_at_sync(ValueError), match=r"Expected input batch_size \(4\) to match target"):
+        loss(x, indices(3, 1, 1), indices(0, 3)).asnumpy()
+
+
 class Checked(torch.nn.Module):
     def __init__(self, error: Exception) -> None:
         super().__init__()

@@ -17,6 +17,7 @@ from bridge.op.encoding import Text
 from bridge.op.overload import overload
 from bridge.op.table import Device
 from bridge.primitive import level
+from bridge.primitive.launch_errors import text_of
 
 _Shape = ctypes.POINTER(ctypes.c_int64)
 _INFER = ctypes.CFUNCTYPE(
@@ -68,7 +69,8 @@ def install(library: ctypes.CDLL) -> None:
             for shape, _ in _specs(op.decode(), args.decode(), cast(Device, device.decode()), inputs):
                 library.ms_ext_add_shape(inferred, len(shape), (ctypes.c_int64 * len(shape))(*shape))
         except Exception as error:
-            library.ms_ext_set_error(inferred, str(error).encode() or b"inference failed")
+            text = text_of(type(error), str(error) or "inference failed")
+            library.ms_ext_set_error(inferred, text.encode())
 
     _installed.append(infer)
     library.ms_ext_set_infer(infer)

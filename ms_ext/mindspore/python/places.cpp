@@ -29,13 +29,18 @@ std::vector<std::string> places_of(const AnfNodePtr &node) {
   return found;
 }
 
+// Whether an operator's name is this one, to which others may be added after a space.
+bool is_named(const std::string &own, const std::string &name) {
+  return own.rfind(name, 0) == 0 && (own.size() == name.size() || own[name.size()] == ' ');
+}
+
 // Those of each call of an operator of the bridge's, which has this name.
 std::vector<std::vector<std::string>> places(const mindspore::FuncGraphPtr &graph, const std::string &name) {
   std::vector<std::vector<std::string>> found;
   for (const AnfNodePtr &node : mindspore::TopoSort(graph->get_return(), mindspore::SuccDeeperSimple)) {
     const auto primitive = mindspore::GetCNodePrimitive(node);
     const auto own = primitive == nullptr ? nullptr : primitive->GetAttr("aten_op");
-    if (own != nullptr && mindspore::GetValue<std::string>(own) == name) found.push_back(places_of(node));
+    if (own != nullptr && is_named(mindspore::GetValue<std::string>(own), name)) found.push_back(places_of(node));
   }
   return found;
 }
