@@ -832,6 +832,33 @@ def test_a_size_is_what_fits(is_unknown: bool) -> None:
         call(ms.Tensor(batch), ms.Tensor(lengths - 1)).asnumpy()
 
 
+class BeginsByClusters(nn.Module):
+    """Its first call takes as many means from the data as there are, and bincount knows how many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("means", torch.randn(5, 4))
+        self.register_buffer("has_begun", torch.tensor(False))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.has_begun:
+            counts = torch.bincount(torch.cdist(x, self.means).argmin(-1), minlength=5)
+            self.means.copy_(torch.where((counts == 0)[:, None], self.means, self.means / counts.clamp(min=1)[:, None]))
+            self.has_begun.fill_(True)
+        return x @ self.means.T
+
+
+def test_a_first_call_has_a_size_that_has_to_fit() -> None:
+    torch.manual_seed(0)
+    net = bridge.cell(BeginsByClusters())
+    reference = copy.deepcopy(net.module).to(torch_device())
+    call = compiled(net)
+    for seed in range(3):
+        x = np.random.default_rng(seed).standard_normal((9, 4)).astype(np.float32)
+        np.testing.assert_array_equal(call(ms.Tensor(x)).asnumpy(), reference(on_device(x)).cpu().numpy())
+    np.testing.assert_array_equal(net.parameters_dict()["means"].asnumpy(), reference.means.cpu().numpy())
+
+
 class LosesMaskedRows(nn.Module):
     def forward(self, x: torch.Tensor, lengths: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         mask = torch.arange(int(lengths.max()), device=x.device) < lengths[:, None]

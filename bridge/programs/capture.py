@@ -32,7 +32,7 @@ from bridge.programs.kept_elsewhere import is_layers, is_own
 from bridge.programs.memory import storage_of
 from bridge.programs.prod import PROD
 from bridge.programs.reads import refuse_reads
-from bridge.programs.refusals import LINEARIZE, SEEDS, backward, refuse_foreign_results
+from bridge.programs.refusals import COND, LINEARIZE, SEEDS, backward, refuse_foreign_results
 from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.shares import NoShares
 from bridge.programs.tape import Tape, unknown
@@ -47,7 +47,7 @@ _MATMUL = [
 _REPLACEMENTS = [
     *constant_arguments.REPLACEMENTS, *in_lists.REPLACEMENTS, *numbers_in_lists.REPLACEMENTS, checkpoints.REPLACEMENT,
     leaves.REPLACEMENT, *loaded.REPLACEMENTS, *ALLCLOSE, *_MATMUL, FORMAT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, *PROD,
-    _QUIET, *SEEDS,
+    _QUIET, COND, *SEEDS,
 ]  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from bridge.programs.capture import Captured
 from bridge.programs.data_sizes import ALL_ANSWERS, STAND_INS_OF_SIZES, Place, Sizes, TooManySizes
 from bridge.programs.drawn_before import given_back, with_draws
 from bridge.programs.fits import MOST, add_others, fitting, says_number
+from bridge.programs.held import Changes
 from bridge.programs.listing import Listing, new_register
 from bridge.programs.looks import LARGE
 from bridge.programs.memory import storage_of
@@ -160,6 +161,8 @@ def count(
                 run, found = fitting(captured_with, sizes, None, MOST if is_of_sizes else _FEW)
                 if found and (counted is None or not run.no_gradient):
                     return Count(run, [*found], Listing(run.tape, [], [], []), [])
+            except Changes:  # with sizes that fit it comes to such a question
+                raise
             except Exception as error:  # it may have nothing to do with sizes, and come after what needs them
                 if not isinstance(error, Refusal) and not says_number(error):
                     errors.insert(0, error)

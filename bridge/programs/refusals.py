@@ -100,6 +100,16 @@ def backward(state: Sequence[torch.Tensor]) -> Replacement:
     return Replacement(torch.autograd, "backward", refusing)
 
 
+def no_single_operator(name: Any) -> str:
+    """What an error says of a function of PyTorch's that compiles others."""
+    return f"torch's {name} is no single operator, which a graph takes: PyNative mode takes all"
+
+
+def _refuse_cond(*_: Any, **__: Any) -> None:
+    raise Refusal(no_single_operator("cond"))
+
+
+COND = Replacement(torch, "cond", _refuse_cond)  # it asks for PyTorch's generator before it comes to its operator
 LINEARIZE = Replacement(eager_transforms, "lazy_dynamo_disallow", _refuse_linearize)  # linearize only calls it
 
 

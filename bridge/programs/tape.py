@@ -52,7 +52,7 @@ from bridge.programs.kept_elsewhere import KeptElsewhere, is_layers, is_own
 from bridge.programs.known_integers import known_answer, known_integer
 from bridge.programs.memory import Memory, layout, storage_of
 from bridge.programs.packed import Packed
-from bridge.programs.refusals import LEFT
+from bridge.programs.refusals import LEFT, no_single_operator
 from bridge.programs.replaced import Replacement
 from bridge.programs.run_time_momentum import RunTimeMomentum
 from bridge.programs.selected import Selected
@@ -294,7 +294,7 @@ class Tape(TorchDispatchMode):
         if func is torch.ops.prim.device.default:
             return func(*args, **kwargs)
         if not isinstance(func, torch._ops.OpOverload):
-            raise Refusal(f"torch's {func} is no single operator, which a graph takes: PyNative mode takes all")
+            raise Refusal(no_single_operator(func))
         self.data_sizes.end_if_met()
         self.asked += 1
         if func is torch.ops.aten.masked_select.default:
