@@ -45,10 +45,11 @@ void call(int64_t number, void *const *addresses, size_t count) {
   host_function()(number, given);
 }
 
-// In Python's words, of which there are none for some errors.
-std::string words_of(const py::error_already_set &error) {
-  const std::string words = py::str(error.value());
-  return words.empty() ? py::str(error.type().attr("__name__")) : py::str(words);
+// As error_of in errors.h reads it. Some errors have no words.
+std::string text_of(const py::error_already_set &error) {
+  const py::object type = error.type();
+  const std::string words = py::str(error.value()), name = py::str(type.attr("__qualname__"));
+  return std::string(py::str(type.attr("__module__"))) + ":" + name + "\x1f" + (words.empty() ? name : words);
 }
 
 }  // namespace
@@ -68,7 +69,7 @@ char *ms_ext_call_host(int64_t number, void *const *addresses, size_t count) {
       throw py::error_already_set();
     }
   } catch (const py::error_already_set &error) {
-    return strdup(words_of(error).c_str());
+    return strdup(text_of(error).c_str());
   }
 }
 

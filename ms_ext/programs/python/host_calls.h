@@ -9,7 +9,7 @@
 extern "C" {
 
 // Calls what has that number, with the addresses of its tensors; null for one without elements. Called without the GIL.
-// Returns null, or the words of the error, which the caller frees.
+// Returns null, or a text of the error (errors.h), which the caller frees.
 char *ms_ext_call_host(int64_t number, void *const *addresses, size_t count);
 
 // Python calls the others, with the GIL. They set its error where they fail.
