@@ -694,7 +694,7 @@ def around_graphs(
         finally:
             _taken.name, _taken.own, _taken.prefix = before
 
-    # As MindSpore 2.10 runs it with tensors that need nothing first.
+    # As MindSpore 2.10 runs a graph that is known, with tensors that need nothing first.
     def run_in_mindspore(executor: Any, known: _Known, args: tuple[Any, ...]) -> Any:
         failed.ran.add(known.name)
         in_pynative = _pynative_executor._executor
