@@ -141,6 +141,35 @@ def test_a_modules_error_has_its_class(graph_mode: None) -> None:
         bridge.cell(Labelled())(ms.Tensor(np.ones((1, 3), np.float32)), indices(7))
 
 
+class OneHot(torch.nn.Module):
+    """Args: classes: how many; -1 for as many as the data has."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.classes = classes
+
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.one_hot(index, self.classes)
+
+
+class Compared(torch.nn.Module):
+    """The calls that PyTorch makes of one_hot where there is no data, which look at no class."""
+
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        return (index.unsqueeze(-1) == torch.arange(4)).to(torch.int64)
+
+
+@on_the_host
+def test_one_hot_of_classes_that_are_out_of_range(graph_mode: None) -> None:
+    """Without data PyTorch looks at none of them."""
+    for classes, index, words in ((4, 5, "smaller than num_classes"), (4, -1, "non-neg"), (-1, -1, "non-neg")):
+        net = bridge.cell(OneHot(classes))
+        np.testing.assert_array_equal(net(indices(0, 2)).asnumpy(), np.eye(4 if classes == 4 else 3)[[0, 2]])
+        with pytest.raises(RuntimeError, match=rf"Class values must be {words}.*\n\nIn file .*in forward\n    return"):
+            net(indices(0, index))
+    np.testing.assert_array_equal(bridge.cell(Compared())(indices(0, 5)).asnumpy(), [[1, 0, 0, 0], [0] * 4])
+
+
 class Summed(torch.nn.Module):
     """Data decides how many rows there are."""
 

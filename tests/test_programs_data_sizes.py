@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import Mock
@@ -1093,7 +1094,7 @@ class Suppresses(nn.Module):
 
 
 def test_a_loop_that_data_ends_is_refused_after_few_captures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_sizes, "_MOST_SIZES", 20)
+    monkeypatch.setattr(data_sizes, "_MOST_ROUNDS", 20)
     own, captures = capture._captured, Mock()
     captures.side_effect = own
     monkeypatch.setattr(capture, "_captured", captures)
@@ -1103,7 +1104,7 @@ def test_a_loop_that_data_ends_is_refused_after_few_captures(monkeypatch: pytest
     def call(x):
         return net(x)
 
-    with pytest.raises(RuntimeError, match="data decides 20 sizes, which are more than a graph takes"):
+    with pytest.raises(RuntimeError, match="data decides where a loop ends, or its sizes in each of many rounds"):
         call(ms.Tensor(ARRAYS[0]))
     assert captures.call_count < 10
 
@@ -1463,3 +1464,162 @@ def test_a_loop_may_fail_without_its_first_step(first: Callable[[torch.Tensor], 
             call(ms.Tensor(np.ones((4, 5), np.float32)))
             ms.runtime.synchronize()
         check(0)
+
+
+class Tails(nn.Module):
+    """As the splines of nflows: what is outside of an interval stays. Each time the opposite of a mask is another mask,
+    of which the gradient asks for as many elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(1, 1) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            first, second = x[:, :1], x[:, 1:]
+            scale = layer(first)
+            is_inside = second.abs() <= 1
+            out = torch.zeros_like(second)
+            out[~is_inside] = second[~is_inside]
+            if torch.any(is_inside):
+                out[is_inside] = second[is_inside] * torch.exp(scale[is_inside])
+            x = torch.cat([out, first], 1)
+        return x.square().mean()
+
+
+class Pooled(nn.Module):
+    """The means of groups. How many there are, and their number by bincount, are both that of the labels.
+
+    Args:
+        says_least: whether bincount is told.
+    """
+
+    def __init__(self, says_least: bool) -> None:
+        super().__init__()
+        self.layer, self.out, self.says_least = nn.Linear(4, 8), nn.Linear(8, 2), says_least
+
+    def forward(self, x: torch.Tensor, group: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        groups = int(group.max()) + 1
+        counts = torch.bincount(group, minlength=groups if self.says_least else 0)
+        sums = nn.functional.one_hot(group, groups).float().T @ self.layer(x).relu()
+        return nn.functional.cross_entropy(self.out(sums / counts[:, None]), labels)
+
+
+@pytest.mark.parametrize("value_and_grad", [ms.value_and_grad, bridge.value_and_grad], ids=["MindSpore's", "in one"])
+@pytest.mark.parametrize("kind", ["tails", "least", "counted"])
+def test_sizes_that_follow_from_what_is_written_or_from_each_other(kind: str, value_and_grad: Any) -> None:
+    module = (Tails() if kind == "tails" else Pooled(kind == "least")).to(torch_device())
+    net = bridge.cell(module)
+    differentiate = value_and_grad(net, None, net.trainable_params())
+
+    @ms.jit
+    def step(*batch):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return differentiate(*batch)
+
+    for seed in range(3):
+        batch = [data(16, 2, seed=seed) * 2]
+        if kind != "tails":
+            groups = np.random.default_rng(seed).permutation(np.array([0, 1, 2] * 4))
+            batch = [data(12, 4, seed=seed), groups, np.array([0, 1, 1])]
+        loss, gradients = step(*map(ms.Tensor, batch))
+        expected = module(*map(on_device, batch))
+        np.testing.assert_array_equal(loss.asnumpy(), expected.detach().cpu().numpy())
+        for one, other in zip(gradients, torch.autograd.grad(expected, list(module.parameters())), strict=True):
+            np.testing.assert_array_equal(one.asnumpy(), other.cpu().numpy())
+
+
+class Counted(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.bincount(x, minlength=9)
+
+
+@pytest.mark.parametrize("x", [np.ones(3, np.float32), np.ones((2, 3), np.int64)], ids=["floats", "a matrix"])
+def test_errors_of_kernels_that_give_sizes(x: np.ndarray) -> None:
+    net = bridge.cell(Counted())
+    with pytest.raises(Exception) as expected:  # which of them is compared
+        Counted()(on_device(x))
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    np.testing.assert_array_equal(call(ms.Tensor([1, 2, 2])).asnumpy()[:4], [0, 1, 2, 0])
+    with pytest.raises(expected.type, match=re.escape(str(expected.value).splitlines()[0])):
+        call(ms.Tensor(x))
+
+
+class Split(nn.Module):
+    """Where, a tensor says that is an argument, and another one that is a constant."""
+
+    def __init__(self, is_method: bool) -> None:
+        super().__init__()
+        self.layer, self.is_method = nn.Linear(4, 4), is_method
+
+    def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        split = torch.Tensor.tensor_split if self.is_method else torch.tensor_split
+        rows = split(self.layer(x), ends.cpu())
+        columns = split(x, tensor_indices_or_sections=torch.tensor([1, 3]), dim=1)
+        return torch.stack([part.square().sum() for part in (*rows, *columns)]).sum()
+
+
+@pytest.mark.parametrize("is_method", [False, True])
+def test_tensor_split_where_a_tensor_says(is_method: bool) -> None:
+    module = Split(is_method).to(torch_device())
+    net = bridge.cell(module)
+
+    @ms.jit
+    def call(x, ends):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x, ends)
+
+    for ends in ([1, 3], [2, 4], [0, 6]):
+        x = data(5, 4)
+        expected = module(on_device(x), on_device(np.array(ends)))
+        np.testing.assert_array_equal(call(ms.Tensor(x), ms.Tensor(ends)).asnumpy(), expected.detach().cpu().numpy())
+
+
+class Segments(nn.Module):
+    """The sums of a column, whose elements do not lie one after another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return torch.segment_reduce(self.layer(x)[:, 0], "sum", lengths=lengths).square().sum()
+
+
+def test_segments_of_a_column() -> None:
+    module = Segments().to(torch_device())
+    net = bridge.cell(module)
+    step = ms.jit(ms.value_and_grad(net, None, net.trainable_params()))
+    for lengths in ([1, 2, 3], [4, 2, 0]):
+        loss, gradients = step(ms.Tensor(data(6, 4)), ms.Tensor(lengths))
+        expected = module(on_device(data(6, 4)), on_device(np.array(lengths)))
+        np.testing.assert_array_equal(loss.asnumpy(), expected.detach().cpu().numpy())
+        for one, other in zip(gradients, torch.autograd.grad(expected, list(module.parameters())), strict=True):
+            np.testing.assert_array_equal(one.asnumpy(), other.cpu().numpy())
+
+
+class Kept(nn.Module):
+    """Keeps rows in a buffer."""
+
+    rows: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(10, 1)
+        self.register_buffer("rows", torch.zeros(32, 10))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.rows[torch.arange(len(x), device=x.device) * 2] = x
+        return self.layer(self.rows[:8]).sum()
+
+
+def test_values_of_another_shape_than_where_they_are_put() -> None:
+    """Inference takes them, and then a gradient fails in other words."""
+    net = bridge.cell(Kept())
+    step = ms.jit(ms.value_and_grad(net, None, net.trainable_params()))
+    step(ms.Tensor(data(4, 10)))
+    with pytest.raises(RuntimeError, match=r"shape mismatch: value tensor of shape \[4, 9\] cannot be broadcast to .*"):
+        step(ms.Tensor(data(4, 9)))
+    step(ms.Tensor(data(3, 10)))

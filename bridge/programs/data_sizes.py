@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from traceback import FrameSummary
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -21,10 +21,10 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
 from bridge.infer.shapes import STAND_INS
-from bridge.programs.calls import Refusal, in_line, no_modes
+from bridge.programs.calls import Refusal, no_modes
 from bridge.programs.memory import storage_of
 from bridge.programs.shares import share
-from bridge.programs.size_numbers import SizeNumber
+from bridge.programs.size_numbers import Path, SizeNumber
 from bridge.programs.wrong_on_meta import MASK_DTYPES, masks, results_on_data
 
 _PUT = {torch.ops.aten.index_put_.default, torch.ops.aten._index_put_impl_.default}
@@ -34,6 +34,7 @@ _MARKED = {torch.ops.aten.nonzero.default}
 
 
 _MOST_SIZES = 1000
+_MOST_ROUNDS = 100  # of a `while`, which may end where a size is 0
 MOST_ANSWERS = 32
 """A run that asks for more is a loop."""
 
@@ -46,6 +47,8 @@ STAND_INS_OF_SIZES = (STAND_INS, (64, 96), (224, 256), (1, 2), (0, 1))
 
 
 _LARGE = 4096
+
+_T = TypeVar("_T")
 
 
 def stand_ins(shapes: Iterable[Sequence[int]]) -> list[tuple[int, int]]:
@@ -158,7 +161,7 @@ class DataSizes:
     Args:
         sizes: see Sizes.
         tensors: those of the registers.
-        path: gives that of the call at hand.
+        path: where the function is.
         may_be_any: whether a size that nothing has counted may be any, as on the way to an error.
 
     Attributes:
@@ -174,7 +177,7 @@ class DataSizes:
         self,
         sizes: Sizes,
         tensors: Sequence[torch.Tensor],
-        path: Callable[[], tuple[int, ...]],
+        path: Path,
         may_be_any: Callable[[], bool],
     ) -> None:
         self.places: dict[SizeNumber, Place] = {}
@@ -183,6 +186,7 @@ class DataSizes:
         self.refused = ""
         self.looked_after: SizeNumber | None = None
         self._of_masks: dict[int, SizeNumber] = {}  # the numbers of sizes, by the masks' registers
+        self._put: dict[int, int] = {}  # so many values have been put where a mask marks, by the masks' registers
         self.takes_least = sizes.least
         self.are_late = sizes.are_late
         self.end = sizes.end
@@ -298,21 +302,36 @@ class DataSizes:
         return self._answers == MOST_ANSWERS
 
     def _add(self, number: SizeNumber, place: Place) -> None:
+        if self._path.rounds > _MOST_ROUNDS:
+            raise TooManySizes(
+                "data decides where a loop ends, or its sizes in each of many rounds, which a graph does not follow: "
+                "PyNative mode does"
+            )
         if len(self.places) == _MOST_SIZES:
             raise TooManySizes(
-                f"data decides {_MOST_SIZES} sizes, which are more than a graph takes, or where a loop ends: PyNative "
-                f"mode takes it{in_line(place.line)}"
+                f"data decides {_MOST_SIZES} sizes, which are more than a graph takes: PyNative mode takes it"
             )
         if self._last is not None and number <= self._last:
             raise Refusal(_SAME_PLACE)
         self.places[number] = place
         self._last = number
 
+    def put(self, mask: int, tensor: torch.Tensor, indices: Sequence[Any], values: torch.Tensor) -> None:
+        """A call puts values where the mask of this register marks elements of the tensor. If no other index is given,
+        it marks as many as there are values, unless there is one for all."""
+        position, *others = (i for i, index in enumerate(indices) if index is not None)
+        after = tensor.dim() - position - indices[position].dim()
+        if not others and values.dim() > after and values.shape[-1 - after] != 1:
+            self._put[mask] = values.shape[-1 - after]
+
     def forget(self, written: Iterable[int]) -> None:
         """Something writes to these registers."""
         touched = {storage_of(self._tensors[register]) for register in written}
-        masks = self._of_masks.items()
-        self._of_masks = {mask: n for mask, n in masks if storage_of(self._tensors[mask]) not in touched}
+
+        def untouched(of_masks: dict[int, _T]) -> dict[int, _T]:
+            return {mask: n for mask, n in of_masks.items() if storage_of(self._tensors[mask]) not in touched}
+
+        self._of_masks, self._put = untouched(self._of_masks), untouched(self._put)
 
     def _number(self, mask: int | None, before: int) -> SizeNumber:
         """That of the next size, after so many of the same call."""
@@ -321,15 +340,15 @@ class DataSizes:
 
     def _next_size(self, before: int = 0) -> SizeNumber:
         answers, sizes = self._asked_here()
-        return SizeNumber(self._path(), answers, sizes + 1 + before)
+        return SizeNumber(self._path.here, answers, sizes + 1 + before)
 
     def _next_answer(self) -> SizeNumber:
-        return SizeNumber(self._path(), self._asked_here()[0] + 1, 0)
+        return SizeNumber(self._path.here, self._asked_here()[0] + 1, 0)
 
     def _asked_here(self) -> tuple[int, int]:
         """How many answers the call at hand has asked for, and sizes since then."""
         last = self._last
-        return (last.answers, last.sizes) if last is not None and last.path == self._path() else (0, 0)
+        return (last.answers, last.sizes) if last is not None and last.path == self._path.here else (0, 0)
 
     def _is_false(self, number: SizeNumber) -> bool:
         """Whether it is taken to be 0, or False, unless it is known."""
@@ -345,6 +364,8 @@ class DataSizes:
             return STAND_INS[0]
         if size is None:
             raise UnknownSize
+        if mask in self._put:
+            return self._put[mask]
         if number in sizes.known:
             return size
         return share(number, 0 if self._is_false(number) else size, sizes.wholes, self.told)
@@ -366,8 +387,7 @@ def put(func: Any, args: Any, fake_mode: FakeTensorMode) -> torch.Tensor:
 def _symbolic(func: Any, args: Any, kwargs: Any, least: int) -> Any:
     """What a call gives, with symbols for sizes that data decides. Its arguments' sizes are taken to be `least` at
     least."""
-    leaves, form = tree_flatten((args, kwargs))
-    key = func, least, str(form), tuple(map(_form, leaves))
+    key = least, _form_of_call(func, args, kwargs)
     results = _symbolic_results.get(key)
     if results is None:
         if len(_symbolic_results) == _MOST_KEPT:
@@ -386,11 +406,30 @@ def _symbolic(func: Any, args: Any, kwargs: Any, least: int) -> Any:
 
 # By the calls, and by what their results follow from: a loop makes the same call many times.
 _symbolic_results: dict[Any, Any] = {}
+_taken_by_kernels: set[Any] = set()
 _MOST_KEPT = 256
 
 
+def ask_kernel(func: Any, args: Any, kwargs: Any) -> None:
+    """Raise what the kernel says of shapes and dtypes, which inference may let pass, or say in other words."""
+    key = _form_of_call(func, args, kwargs)
+    if func.namespace != "aten" or key in _taken_by_kernels:
+        return
+    with no_modes(), torch.enable_grad():
+        results_on_data(func, args, kwargs, {})
+    if len(_taken_by_kernels) == _MOST_KEPT:
+        _taken_by_kernels.clear()
+    _taken_by_kernels.add(key)
+
+
+def _form_of_call(func: Any, args: Any, kwargs: Any) -> Any:
+    """What the form of its results follows from."""
+    leaves, form = tree_flatten((args, kwargs))
+    return func, str(form), tuple(map(_form, leaves))
+
+
 def _form(value: Any) -> Any:
-    """What the form of a call's results follows from, in an argument."""
+    """The same of an argument."""
     if isinstance(value, torch.Tensor):
         return tuple(value.shape), value.stride(), value.dtype, value.device
     return type(value), value

@@ -22,6 +22,8 @@ from bridge.programs.size_numbers import SizeNumber
 
 # So many of PyTorch's calls are made without data to find what fits: that takes some ten seconds.
 MOST = 20_000
+# So many sizes are tried where a guess is made anew.
+_LIKELIEST = 3
 # What an error says that stand-ins for sizes may have led to.
 _NUMBER = re.compile(r"\b\d")
 _OTHERS = (
@@ -107,7 +109,7 @@ class _Search:
                 raise found
             if isinstance(found, Captured) and not found.no_gradient:
                 return found, guesses
-            more = self._held(guesses, tape) or self._better(guesses, tape)
+            more = self._held(guesses, tape) or self._better(guesses, tape) or self._anew(guesses, tape)
             if more is None:
                 if isinstance(found, Captured):
                     return found, guesses
@@ -154,12 +156,40 @@ class _Search:
                     return None
                 more = {**guesses, number: size}
                 tape, found = self._capture(more)
-                if tape.asked > failed.asked or (isinstance(found, Captured) and not found.no_gradient):
+                if _is_better(tape, found, failed):
+                    return more
+        return None
+
+    def _anew(self, guesses: dict[SizeNumber, int], failed: Any) -> dict[SizeNumber, int] | None:
+        """The same with guesses made anew that come after that size: those before fitted what it was taken to be."""
+        for number in failed.data_sizes.places:
+            later = sorted(guess for guess in guesses if guess > number)
+            if number in guesses or number.is_answer or not later or not self._may_guess(number):
+                continue
+            for size in _candidates(failed, number, ()):
+                if self.left < 0:
+                    return None
+                more = {guess: known for guess, known in guesses.items() if guess < number} | {number: size}
+                tape, found = self._capture(more)
+                for guess in later:
+                    if guess not in tape.data_sizes.places:
+                        break
+                    for other in _candidates(tape, guess, more.values())[:_LIKELIEST]:
+                        again, found = self._capture({**more, guess: other})
+                        if again.asked > tape.asked:
+                            tape, more = again, {**more, guess: other}
+                            break
+                if _is_better(tape, found, failed):
                     return more
         return None
 
     def _may_guess(self, number: SizeNumber) -> bool:
         return number not in self._told.known if self._among is None else number in self._among
+
+
+def _is_better(tape: Any, found: Captured | Exception, failed: Any) -> bool:
+    """Whether a run has made more calls than the one that failed, or has come to its end."""
+    return tape.asked > failed.asked or (isinstance(found, Captured) and not found.no_gradient)
 
 
 def _candidates(tape: Any, number: SizeNumber, guesses: Iterable[int]) -> list[int]:

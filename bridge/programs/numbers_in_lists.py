@@ -1,5 +1,6 @@
-"""`torch.tensor([x, 1.0])`, `table[:, [x, 1]]`: PyTorch asks the tensors in a list for their numbers past all modes. A
-tape has to see that: a parameter's data is not the same in each call, and other tensors have none there.
+"""`torch.tensor([x, 1.0])`, `table[:, [x, 1]]`: PyTorch asks the tensors in a list for their numbers past all modes.
+`torch.tensor_split` does so with the tensor that says where. A tape has to see that: a parameter's data is not the same
+in each call, and other tensors have none there.
 """
 
 from __future__ import annotations
@@ -29,6 +30,22 @@ def _asking(name: str) -> Callable[[torch.Tensor], Any]:
     return number
 
 
+def _splitting(own: Callable[..., Any]) -> Callable[..., Any]:
+    """`tensor_split`, given numbers where it is given a tensor that has them."""
+
+    def split(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        given = kwargs.pop("tensor_indices_or_sections", None)
+        where, *others = (given, *args) if given is not None else args or (None,)
+        if isinstance(where, torch.Tensor) and where.dtype == torch.int64 and where.dim() < 2 and where.is_cpu:
+            return own(tensor, where.tolist(), *others, **kwargs)
+        return own(tensor, *args, **({} if given is None else {"tensor_indices_or_sections": given}), **kwargs)
+
+    return split
+
+
 _METHODS = "__float__", "__index__", "__complex__"
 
-REPLACEMENTS = [Replacement(torch.Tensor, name, _asking(name)) for name in _METHODS]
+REPLACEMENTS = [
+    *(Replacement(torch.Tensor, name, _asking(name)) for name in _METHODS),
+    *(Replacement(holder, "tensor_split", _splitting(holder.tensor_split)) for holder in (torch, torch.Tensor)),
+]

@@ -90,6 +90,11 @@ class Path:
         """That of the last call."""
         return self._count, *(number for part in self._parts for number in part.place)
 
+    @property
+    def rounds(self) -> int:
+        """How many rounds the `while` has made that has made the most, of those in which it is."""
+        return max((part.rounds for part in self._parts), default=0)
+
 
 class _Part:
     """One function that runs: in which loops it is, in which round of each, and at which instruction, perhaps again.
@@ -121,6 +126,11 @@ class _Part:
         for (start, _), count in self._loops.items():
             yield from (start, count)
         yield from (self._instruction, self._again, self.rests)
+
+    @property
+    def rounds(self) -> int:
+        """How many the `while` has made that has made the most."""
+        return max((count for loop, count in self._loops.items() if loop in self._code.whiles), default=0)
 
     def go_on(self, has_ended: bool) -> None:
         """It calls PyTorch.
@@ -159,6 +169,8 @@ class _Code:
             ends[start] = max(end, ends.get(start, end))
         self.loops = sorted(ends.items(), key=lambda loop: (loop[0], -loop[1]))
         """Where its loops begin and end, from the outermost on."""
+        fors = {one.offset for one in found if one.opname == "FOR_ITER"}
+        self.whiles = {loop for loop in self.loops if loop[0] not in fors}
 
     def instruction(self, offset: int) -> int:
         """That at an offset, or before: a specialized one may say that it is behind its beginning."""

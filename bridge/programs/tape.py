@@ -42,7 +42,7 @@ from bridge.programs.calls import (
     results_of,
 )
 from bridge.programs.data_floats import DataFloats
-from bridge.programs.data_sizes import MOST_ANSWERS, DataSizes, Place, Sizes, Told, UnknownSize, is_put, put
+from bridge.programs.data_sizes import MOST_ANSWERS, DataSizes, Place, Sizes, Told, UnknownSize, ask_kernel, is_put, put
 from bridge.programs.drawn_ranges import answer_of_all, bounds
 from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.finiteness import answer_of_finite
@@ -51,6 +51,7 @@ from bridge.programs.held import TAKEN, Held
 from bridge.programs.kept_elsewhere import KeptElsewhere, is_layers, is_own
 from bridge.programs.known_integers import known_answer, known_integer
 from bridge.programs.memory import Memory, layout, storage_of
+from bridge.programs.one_hot import ONE_HOT, OneHot
 from bridge.programs.packed import Packed
 from bridge.programs.refusals import LEFT, no_single_operator
 from bridge.programs.replaced import Replacement
@@ -102,7 +103,7 @@ class Tape(TorchDispatchMode):
         self.tensors: list[torch.Tensor] = []
         """Each register's tensor. Tensors are told apart by identity, so all of them stay alive."""
         self.path = Path(sys._getframe(1).f_code)
-        self.data_sizes = DataSizes(sizes, self.tensors, lambda: self.path.here, guards.may_be_any_size)
+        self.data_sizes = DataSizes(sizes, self.tensors, self.path, guards.may_be_any_size)
         self.constants: dict[int, torch.Tensor] = {}
         """The registers of tensors that the program found: what is neither an input nor a result."""
         self.fresh: set[int] = set()
@@ -124,6 +125,7 @@ class Tape(TorchDispatchMode):
         self._values = Values(self.calls, self.tensors, self.constants)
         self.draws = Draws(self._like, self._generator_state, self.data_of, self.calls, self.tensors)
         self.momentum = RunTimeMomentum(self.register)
+        self._one_hot = OneHot()
         self.packed = Packed()
         self._finds_looks = sizes.finds_looks
         is_counting = sizes.others is not None
@@ -316,6 +318,8 @@ class Tape(TorchDispatchMode):
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
         refuse_out_of_range(func, fake_args, fake_kwargs)
         refuse_dtypes(func, fake_args, fake_kwargs)
+        if is_put(func) and not self.data_sizes.places and not self._masks(func, arguments):
+            ask_kernel(func, fake_args, fake_kwargs)  # inference takes values of any shape
         in_least = self._least(func, arguments)
         sized = None if in_least is not None else self._sized_by_data(func, arguments, fake_args, fake_kwargs)
         try:
@@ -345,6 +349,8 @@ class Tape(TorchDispatchMode):
             # Or its error, in the kernel's words.
             results = self._results_on_zeros(func, arguments, fake_args, fake_kwargs)
         _refuse_layouts(func, results)
+        if (of_one_hot := self._one_hot.arguments(func, arguments, self.calls)) is not None:
+            func, arguments = ONE_HOT, of_one_hot
         if func in _FRESH:
             self.fresh.update(register.number for register in registers(arguments))
         if func is ctc_loss.BACKWARD:
@@ -509,9 +515,12 @@ class Tape(TorchDispatchMode):
         elif not self._masks(func, arguments):
             return None
         elif is_put(func):
+            if (mask := self._mask(func, arguments)) is not None:
+                self.data_sizes.put(mask, *args[:3])
             return put(func, args, self.fake_mode)
         elif self._known_masks(func, arguments):
             return None
+        ask_kernel(func, args, kwargs)
         try:
             return self.data_sizes.results(func, args, kwargs, self.fake_mode, self._mask(func, arguments))
         except UnknownSize:

@@ -275,7 +275,9 @@ def _parts(function: FunctionType) -> dict[str, Any]:
     seen = _seen({**put, **methods, **imported, **own}, names, set(), passed_on(code))
     attributes = {name: value for name, value in vars(function).items() if not _is_special(name)}
     parts = (function.__defaults__, function.__kwdefaults__, cells, seen, attributes, environment)
-    return {"code": _described(code), "parts": parts}
+    # Errors name it. A notebook's is another one in each process, and none on the disk.
+    file = code.co_filename if os.path.exists(code.co_filename) else ""
+    return {"code": _described(code), "file": file, "parts": parts}
 
 
 def _names_that_getters_have(values: Mapping[str, Any], names: set[str]) -> set[str]:

@@ -23,7 +23,7 @@ _STATISTICS = {
     "aten::native_layer_norm", "aten::native_group_norm", "aten::native_batch_norm", "aten::_native_batch_norm_legit",
 }  # fmt: skip
 # The results of these are contiguous, whatever the inputs' strides are: PyTorch decides that before the kernel runs.
-_CONTIGUOUS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
+_CONTIGUOUS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::segment_reduce"}
 # Of calls that may ask for data, as index.Tensor does of a mask.
 _ASK_FOR_DATA = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 # Their meta kernels let dtypes pass that the kernels refuse.
