@@ -881,6 +881,7 @@ def test_an_error_that_no_size_has_led_to_is_pytorchs() -> None:
     labels = np.ones((3, 7), np.int64)
     with pytest.raises(RuntimeError, match="result type Float can't be cast to the desired output type Long") as caught:
         call(ms.Tensor(x), ms.Tensor(lengths), ms.Tensor(labels))
+        ms.runtime.synchronize()
     assert "return nn.functional.binary_cross_entropy_with_logits" in str(caught.value)
     assert "taken to be others than the data's" not in str(caught.value)
     labels = labels.astype(np.float32)
@@ -1620,6 +1621,8 @@ def test_values_of_another_shape_than_where_they_are_put() -> None:
     net = bridge.cell(Kept())
     step = ms.jit(ms.value_and_grad(net, None, net.trainable_params()))
     step(ms.Tensor(data(4, 10)))
-    with pytest.raises(RuntimeError, match=r"shape mismatch: value tensor of shape \[4, 9\] cannot be broadcast to .*"):
+    with pytest.raises(RuntimeError) as expected:
+        Kept().to(torch_device())(on_device(data(4, 9)))
+    with pytest.raises(RuntimeError, match=re.escape(str(expected.value).splitlines()[0])):
         step(ms.Tensor(data(4, 9)))
     step(ms.Tensor(data(3, 10)))
