@@ -1094,20 +1094,45 @@ class Suppresses(nn.Module):
         return scores[torch.stack(kept)].sum()
 
 
-def test_a_loop_that_data_ends_is_refused_after_few_captures(monkeypatch: pytest.MonkeyPatch) -> None:
+class Levels(nn.Module):
+    """A loop with as many rounds as data says, each of which has a size of its own: a tree's levels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        level = (x[:, 0] > 0).long() + (x[:, 0] > 1)
+        y = torch.zeros_like(x)
+        for i in range(int(level.max()) + 1):
+            rows = (level == i).nonzero()[:, 0]
+            y = y.index_copy(0, rows, self.layer(x[rows]) + y.sum(0))
+        return y.mean()
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "most"),
+    [
+        (Suppresses, "data decides where a loop ends, or its sizes in each of many rounds", 10),
+        (Levels, "how many sizes depend on data follows from a size", 20),
+    ],
+)
+def test_a_loop_of_datas_is_refused_after_few_captures(
+    module: Any, words: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(data_sizes, "_MOST_ROUNDS", 20)
     own, captures = capture._captured, Mock()
     captures.side_effect = own
     monkeypatch.setattr(capture, "_captured", captures)
-    net = bridge.cell(Suppresses())
+    net = bridge.cell(module())
 
     @ms.jit
     def call(x):
         return net(x)
 
-    with pytest.raises(RuntimeError, match="data decides where a loop ends, or its sizes in each of many rounds"):
+    with pytest.raises(RuntimeError, match=words):
         call(ms.Tensor(ARRAYS[0]))
-    assert captures.call_count < 10
+    assert captures.call_count < most, captures.call_count
 
 
 def test_many_captures_are_told() -> None:

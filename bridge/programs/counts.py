@@ -18,7 +18,7 @@ from bridge.programs.calls import DEFAULT, AsksForData, Call, Refusal, Register,
 from bridge.programs.capture import Captured
 from bridge.programs.data_sizes import ALL_ANSWERS, STAND_INS_OF_SIZES, Place, Sizes, TooManySizes
 from bridge.programs.drawn_before import given_back, with_draws
-from bridge.programs.fits import MOST, add_others, fitting, says_number
+from bridge.programs.fits import MOST, add_others, fitting, has_least, says_number
 from bridge.programs.held import Changes
 from bridge.programs.listing import Listing, new_register
 from bridge.programs.looks import LARGE
@@ -32,6 +32,8 @@ from bridge.programs.text import text
 CARRIER = (-1, 0)
 # So many of PyTorch's calls are made to find sizes that fit, where the error is the same whatever they are.
 _FEW = 2_000
+# So many pairs of sizes show that how many there are follows from one of them. A loop of further ones takes longer.
+_UNEVEN = 2
 # Of so many integers it is looked at what follows from a 0.
 _MOST_ZEROS = 3
 
@@ -49,7 +51,15 @@ class Nested(Refusal):
 
 
 class Uneven(Refusal):
-    """How many sizes there are follows from one of them: `torch.bincount(x).tolist()`."""
+    """How many sizes there are follows from one of them: `torch.bincount(x).tolist()`.
+
+    Args:
+        is_of_least: whether the run has called torch.bincount with a `minlength`.
+    """
+
+    def __init__(self, message: str, is_of_least: bool) -> None:
+        super().__init__(message)
+        self.is_of_least = is_of_least
 
 
 class _OtherAnswer(Exception):
@@ -130,6 +140,8 @@ def count(
         for pair in pairs:
             if pair not in STAND_INS_OF_SIZES and any(isinstance(error, Refusal) for error in errors):
                 break  # multiples of a size would hide what others have shown
+            if sum(isinstance(error, Uneven) for error in errors) == _UNEVEN:
+                break
             try:
                 known = {**told.known, **guesses}
                 captured_for = functools.cache(lambda *others: captured_with(sizes(*others)))
@@ -230,7 +242,7 @@ def _count(
             both = (places[0], places[-1]), (places[-1], places[0])
             line = next(one[number].line for one, other in both for number in one if number not in other)
             what = f"how many sizes depend on data follows from a size{_REFUSAL.partition('{}')[2]}"
-            raise Uneven(what + in_line(line))
+            raise Uneven(what + in_line(line), any(has_least(call) for call in run.tape.calls))
         first, last = _independent(runs[0], known), _independent(runs[-1], known)
         numbers = [number for number in first if number in last and is_taken(number)]
         return [_program(run, numbers, needed) for run in runs]

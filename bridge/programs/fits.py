@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from bridge.primitive.graph_calls import add_lines
-from bridge.programs.calls import Refusal
+from bridge.programs.calls import DEFAULT, Call, Refusal
 from bridge.programs.capture import Captured
 from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Place, Sizes, TooManySizes, UnknownSize
 from bridge.programs.size_numbers import SizeNumber
@@ -206,8 +206,13 @@ def _candidates(tape: Any, number: SizeNumber, guesses: Iterable[int]) -> list[i
     return list(dict.fromkeys(found))
 
 
+def has_least(call: Call) -> bool:
+    """Whether it is torch.bincount, told how many numbers it gives at least."""
+    return call.op is torch.ops.aten.bincount.default and call.arguments[2] not in (0, DEFAULT)
+
+
 def _least(tape: Any, place: Place) -> Iterator[int]:
     """How many numbers torch.bincount gives there at least, if somebody has said that: often there are no more."""
     for call in tape.calls:
-        if call.op is torch.ops.aten.bincount.default and place.register in call.results:
+        if has_least(call) and place.register in call.results:
             yield from (least for least in call.arguments[2:] if isinstance(least, int) and least > 1)

@@ -293,7 +293,9 @@ class GraphProgram:
         def found_as(wanted: _Wanted) -> tuple[plan.Plan, list[Any]]:
             try:
                 return self._found_with_answers(wanted, inputs, device)
-            except Uneven:
+            except Uneven as error:
+                if not error.is_of_least:
+                    raise
                 return self._found_with_answers(replace(wanted, least=True), inputs, device)
 
         def find() -> tuple[plan.Plan, list[Any]]:
