@@ -1117,7 +1117,7 @@ class Levels(nn.Module):
         (Levels, "how many sizes depend on data follows from a size", 20),
     ],
 )
-def test_a_loop_of_datas_is_refused_after_few_captures(
+def test_a_loop_that_data_ends_is_refused_after_few_captures(
     module: Any, words: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data_sizes, "_MOST_ROUNDS", 20)
@@ -1584,7 +1584,7 @@ class Split(nn.Module):
     def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
         split = torch.Tensor.tensor_split if self.is_method else torch.tensor_split
         rows = split(self.layer(x), ends.cpu())
-        columns = split(x, tensor_indices_or_sections=torch.tensor([1, 3]), dim=1)
+        columns = torch.tensor_split(input=x, tensor_indices_or_sections=torch.tensor([1, 3]), dim=1)
         return torch.stack([part.square().sum() for part in (*rows, *columns)]).sum()
 
 

@@ -18,14 +18,14 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from bridge.infer.shapes import STAND_INS
 from bridge.programs.calls import Refusal, no_modes
 from bridge.programs.memory import storage_of
 from bridge.programs.shares import share
 from bridge.programs.size_numbers import Path, SizeNumber
-from bridge.programs.wrong_on_meta import MASK_DTYPES, masks, results_on_data
+from bridge.programs.wrong_on_meta import MASK_DTYPES, form_of_call, masks, results_on_data
 
 _PUT = {torch.ops.aten.index_put_.default, torch.ops.aten._index_put_impl_.default}
 _PUT_IN_COPY = torch.ops.aten.index_put.default
@@ -316,7 +316,7 @@ class DataSizes:
         self.places[number] = place
         self._last = number
 
-    def put(self, mask: int, tensor: torch.Tensor, indices: Sequence[Any], values: torch.Tensor) -> None:
+    def note_put(self, mask: int, tensor: torch.Tensor, indices: Sequence[Any], values: torch.Tensor) -> None:
         """A call puts values where the mask of this register marks elements of the tensor. If no other index is given,
         it marks as many as there are values, unless there is one for all."""
         position, *others = (i for i, index in enumerate(indices) if index is not None)
@@ -387,7 +387,7 @@ def put(func: Any, args: Any, fake_mode: FakeTensorMode) -> torch.Tensor:
 def _symbolic(func: Any, args: Any, kwargs: Any, least: int) -> Any:
     """What a call gives, with symbols for sizes that data decides. Its arguments' sizes are taken to be `least` at
     least."""
-    key = least, _form_of_call(func, args, kwargs)
+    key = least, form_of_call(func, args, kwargs)
     results = _symbolic_results.get(key)
     if results is None:
         if len(_symbolic_results) == _MOST_KEPT:
@@ -406,33 +406,7 @@ def _symbolic(func: Any, args: Any, kwargs: Any, least: int) -> Any:
 
 # By the calls, and by what their results follow from: a loop makes the same call many times.
 _symbolic_results: dict[Any, Any] = {}
-_taken_by_kernels: set[Any] = set()
 _MOST_KEPT = 256
-
-
-def ask_kernel(func: Any, args: Any, kwargs: Any) -> None:
-    """Raise what the kernel says of shapes and dtypes, which inference may let pass, or say in other words."""
-    key = _form_of_call(func, args, kwargs)
-    if func.namespace != "aten" or key in _taken_by_kernels:
-        return
-    with no_modes(), torch.enable_grad():
-        results_on_data(func, args, kwargs, {})
-    if len(_taken_by_kernels) == _MOST_KEPT:
-        _taken_by_kernels.clear()
-    _taken_by_kernels.add(key)
-
-
-def _form_of_call(func: Any, args: Any, kwargs: Any) -> Any:
-    """What the form of its results follows from."""
-    leaves, form = tree_flatten((args, kwargs))
-    return func, str(form), tuple(map(_form, leaves))
-
-
-def _form(value: Any) -> Any:
-    """The same of an argument."""
-    if isinstance(value, torch.Tensor):
-        return tuple(value.shape), value.stride(), value.dtype, value.device
-    return type(value), value
 
 
 def _tensors(results: Any) -> list[torch.Tensor]:

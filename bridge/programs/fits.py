@@ -8,7 +8,7 @@ runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -151,13 +151,22 @@ class _Search:
         for number in reversed([*failed.data_sizes.places]):
             if number in guesses or number.is_answer or not self._may_guess(number):
                 continue
-            for size in _candidates(failed, number, guesses.values()):
-                if self.left < 0:
-                    return None
-                more = {**guesses, number: size}
-                tape, found = self._capture(more)
-                if _is_better(tape, found, failed):
-                    return more
+            better = self._with(number, _candidates(failed, number, guesses.values()), guesses, failed)
+            if better is not None:
+                return better[0]
+        return None
+
+    def _with(
+        self, number: SizeNumber, candidates: Sequence[int], guesses: dict[SizeNumber, int], failed: Any
+    ) -> tuple[dict[SizeNumber, int], Any, Captured | Exception] | None:
+        """These guesses with the first of the candidates for a size that is better, and what came of it."""
+        for size in candidates:
+            if self.left < 0:
+                return None
+            more = {**guesses, number: size}
+            tape, found = self._capture(more)
+            if _is_better(tape, found, failed):
+                return more, tape, found
         return None
 
     def _anew(self, guesses: dict[SizeNumber, int], failed: Any) -> dict[SizeNumber, int] | None:
@@ -174,11 +183,8 @@ class _Search:
                 for guess in later:
                     if guess not in tape.data_sizes.places:
                         break
-                    for other in _candidates(tape, guess, more.values())[:_LIKELIEST]:
-                        again, found = self._capture({**more, guess: other})
-                        if again.asked > tape.asked:
-                            tape, more = again, {**more, guess: other}
-                            break
+                    likeliest = _candidates(tape, guess, more.values())[:_LIKELIEST]
+                    more, tape, found = self._with(guess, likeliest, more, tape) or (more, tape, found)
                 if _is_better(tape, found, failed):
                     return more
         return None

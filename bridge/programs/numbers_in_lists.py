@@ -32,13 +32,15 @@ def _asking(name: str) -> Callable[[torch.Tensor], Any]:
 
 def _splitting(own: Callable[..., Any]) -> Callable[..., Any]:
     """`tensor_split`, given numbers where it is given a tensor that has them."""
+    name = "tensor_indices_or_sections"
 
-    def split(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        given = kwargs.pop("tensor_indices_or_sections", None)
-        where, *others = (given, *args) if given is not None else args or (None,)
+    def split(*args: Any, **kwargs: Any) -> Any:
+        tensor, *others = (kwargs.pop("input"), *args) if "input" in kwargs else args
+        where = others[0] if others else kwargs.get(name)
         if isinstance(where, torch.Tensor) and where.dtype == torch.int64 and where.dim() < 2 and where.is_cpu:
-            return own(tensor, where.tolist(), *others, **kwargs)
-        return own(tensor, *args, **({} if given is None else {"tensor_indices_or_sections": given}), **kwargs)
+            kwargs.pop(name, None)
+            others = [where.tolist(), *others[1:]]
+        return own(tensor, *others, **kwargs)
 
     return split
 

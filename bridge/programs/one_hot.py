@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bridge.programs.calls import Call, Register
+from bridge.programs.calls import Call
 
 ONE_HOT = torch.ops.aten.one_hot.default
 _ARANGE = torch.ops.aten.arange.default
@@ -39,10 +39,10 @@ class OneHot:
             return None
         numbers, classes, equal = before
         compared = [classes.results[0], numbers.results[0]]
-        if equal.operands != compared or [register.number for register in arguments[:1]] != equal.results:
+        if equal.operands != compared or [arguments[0].number] != equal.results:
             return None
-        classes_of, dimension = classes.arguments
-        return [classes_of, numbers.arguments[0]] if dimension == -1 and isinstance(classes_of, Register) else None
+        tensor, dimension = classes.arguments
+        return [tensor, numbers.arguments[0]] if dimension == -1 else None
 
 
 def _instruction(frame: FrameType) -> tuple[int, int]:

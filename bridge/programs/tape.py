@@ -42,7 +42,7 @@ from bridge.programs.calls import (
     results_of,
 )
 from bridge.programs.data_floats import DataFloats
-from bridge.programs.data_sizes import MOST_ANSWERS, DataSizes, Place, Sizes, Told, UnknownSize, ask_kernel, is_put, put
+from bridge.programs.data_sizes import MOST_ANSWERS, DataSizes, Place, Sizes, Told, UnknownSize, is_put, put
 from bridge.programs.drawn_ranges import answer_of_all, bounds
 from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.finiteness import answer_of_finite
@@ -64,6 +64,7 @@ from bridge.programs.wrong_on_meta import (
     MASK_DTYPES,
     is_wrong_on_meta,
     masks,
+    refuse_by_kernel,
     refuse_dtypes,
     refuse_out_of_range,
     results_on_data,
@@ -319,7 +320,7 @@ class Tape(TorchDispatchMode):
         refuse_out_of_range(func, fake_args, fake_kwargs)
         refuse_dtypes(func, fake_args, fake_kwargs)
         if is_put(func) and not self.data_sizes.places and not self._masks(func, arguments):
-            ask_kernel(func, fake_args, fake_kwargs)  # inference takes values of any shape
+            refuse_by_kernel(func, fake_args, fake_kwargs)  # inference takes values of any shape
         in_least = self._least(func, arguments)
         sized = None if in_least is not None else self._sized_by_data(func, arguments, fake_args, fake_kwargs)
         try:
@@ -516,11 +517,11 @@ class Tape(TorchDispatchMode):
             return None
         elif is_put(func):
             if (mask := self._mask(func, arguments)) is not None:
-                self.data_sizes.put(mask, *args[:3])
+                self.data_sizes.note_put(mask, *args[:3])
             return put(func, args, self.fake_mode)
         elif self._known_masks(func, arguments):
             return None
-        ask_kernel(func, args, kwargs)
+        refuse_by_kernel(func, args, kwargs)
         try:
             return self.data_sizes.results(func, args, kwargs, self.fake_mode, self._mask(func, arguments))
         except UnknownSize:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch._prims_common import compute_required_storage_length, make_contiguous_strides_for
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
 from bridge.infer.dimensions import ask, out_of_range, small
 from bridge.programs.calls import no_modes
@@ -92,6 +92,35 @@ def refuse_dtypes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Non
         except Exception as error:
             if _OF_DTYPES.search(str(error)):
                 raise
+
+
+def refuse_by_kernel(func: Any, args: Any, kwargs: Any) -> None:
+    """Raise what the kernel says of shapes and dtypes, which inference may let pass, or say in other words: of what
+    torch.bincount counts, of values that are put. A loop makes the same call many times: it is asked once."""
+    form = form_of_call(func, args, kwargs)
+    if func.namespace != "aten" or form in _taken:
+        return
+    with no_modes(), torch.enable_grad():
+        results_on_data(func, args, kwargs, {})
+    if len(_taken) == _MOST_TAKEN:
+        _taken.clear()
+    _taken.add(form)
+
+
+_taken: set[Any] = set()
+_MOST_TAKEN = 256
+
+
+def form_of_call(func: Any, args: Any, kwargs: Any) -> Any:
+    """What the form of a call's results follows from, but for data."""
+
+    def form(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return tuple(value.shape), value.stride(), value.dtype, value.device
+        return type(value), value
+
+    leaves, tree = tree_flatten((args, kwargs))
+    return func, str(tree), tuple(map(form, leaves))
 
 
 def _is_free_in_strides(func: Any, args: Sequence[Any]) -> bool:
