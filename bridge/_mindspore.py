@@ -315,22 +315,44 @@ def launch_where_graphs_run() -> None:
         os.environ[name] = f"{own},pipeline:false".lstrip(",")
 
 
-@functools.cache
-def before_graphs(is_needed: Callable[[], bool], follow: Callable[[], None]) -> None:
-    """Have a function called before each run of a compiled graph, if another one says so."""
+class _Following:
+    """What has to be followed before a graph runs. That is looked for where the graph has it: a look at all that a
+    process has takes longer with each network of it.
 
-    def after(run: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(run)
-        def both(*args: Any, **kwargs: Any) -> Any:
-            if is_needed():
-                follow()
-            return run(*args, **kwargs)
+    Attributes:
+        is_needed_in: gives what tells, before each run of a graph, whether there is something; None if MindSpore has
+            dropped the graph. None as long as there is nothing to follow.
+        follow: follows all.
+    """
 
-        return both
+    def __init__(self) -> None:
+        self.is_needed_in: Callable[[Any], Callable[[], bool | None]] | None = None
+        self.follow: Callable[[], None] = lambda: None
+        self._needed: dict[str, Callable[[], bool | None]] = {}
 
-    of_cells: Any = type(_cell_graph_executor)
-    for executor in (of_cells, jit_executor()):
-        executor.__call__ = after(executor.__call__)
+    def before(self, executor: Any, own: str) -> None:
+        """Follow what has to be.
+
+        Args:
+            executor: MindSpore's, which has the graph.
+            own: the name under which it has the graph.
+        """
+        if self.is_needed_in is None:
+            return
+        is_needed = self._needed[own]() if own in self._needed else None
+        if is_needed is None and executor.has_compiled(own):
+            self._needed[own] = self.is_needed_in(executor.get_func_graph(own))
+            is_needed = self._needed[own]()
+        if is_needed:
+            self.follow()
+
+
+_following = _Following()
+
+
+def before_graphs(is_needed_in: Callable[[Any], Callable[[], bool | None]], follow: Callable[[], None]) -> None:
+    """Have a function called before each run of a compiled graph, if that needs it: see _Following."""
+    _following.is_needed_in, _following.follow = is_needed_in, follow
 
 
 class _Taken(threading.local):
@@ -657,6 +679,7 @@ def around_graphs(
     @functools.wraps(run_cell)
     def run_named_cell(self: Any, obj: Any, *args: Any, phase: str = "predict") -> Any:
         graphs = _cells.get(obj, _OfCell())
+        _following.before(self._graph_executor, graphs.own)
         run = graphs.runs.get(graphs.own) if all(type(value) is Tensor for value in args) else None
         name = graphs.name
         try:
@@ -676,6 +699,7 @@ def around_graphs(
         if prefix := failed.prefix(found):
             own = compile_function(self, *args, phase=prefix + phase, **kwargs)
         _taken.name, _taken.own = found, own
+        _following.before(self._graph_executor, own)
         return own
 
     def run_otherwise(executor: Any, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -716,6 +740,7 @@ def around_graphs(
             return run_otherwise(self, key, args, kwargs)
         if known.own not in api.ms_compile_cache or not self._graph_executor.has_compiled(known.own):
             return run_otherwise(self, key, args, kwargs)
+        _following.before(self._graph_executor, known.own)
         try:
             found = NotImplemented if known.run is None else known.run(*args)
             return run_in_mindspore(self, known, args) if found is NotImplemented else found

@@ -420,6 +420,43 @@ def test_what_pytorch_assigns_is_in_lists_of_parameters(tmp_path: pathlib.Path) 
         assert np.array_equal(module[0].weight.detach().cpu().numpy(), expected)
 
 
+@pytest.mark.parametrize("kind", ["function", "Cell"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_pytorch_assigns_is_in_graphs_that_have_a_parameter_and_no_module(is_first: bool, kind: str) -> None:
+    """Compiled before the graph that has the module, or after it."""
+    module: Any = mlp()
+    net, x = bridge.cell(module), ms.Tensor(data(3, 4))
+    weight = net.parameters_dict()["0.weight"]
+
+    @ms.jit
+    def forward(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    class Sum(ms.nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = weight
+
+        def construct(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return (self.weight * 2).sum() + x
+
+    cell = Sum()
+
+    @ms.jit
+    def function(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return (weight * 2).sum() + x
+
+    if kind == "Cell":
+        ms.set_context(mode=ms.GRAPH_MODE)
+    own = cell if kind == "Cell" else function
+    if is_first:
+        own(ms.Tensor(0.0))
+    forward(x)
+    for value in (2.0, 3.0, 4.0):
+        module[0].weight.data = torch.full((8, 4), value, device=device())
+        assert own(ms.Tensor(0.0)).asnumpy() == 2 * 32 * value
+
+
 def test_a_network_that_has_other_parts_now_does_not_stop_others_graphs() -> None:
     module: Any = mlp()
     net, other, x = bridge.cell(module), bridge.cell(mlp()), ms.Tensor(data(3, 4))

@@ -121,10 +121,11 @@ def is_assigned(parameter: Any, tensor: Any) -> bool:
     return bool(_module().is_assigned(parameter, tensor))
 
 
-def what_is_assigned() -> Callable[[], bool]:
-    """What tells, before a graph, whether PyTorch may have assigned something in a module that graphs have. On a GPU it
-    waits for what PyTorch writes on a stream of its own."""
-    return _module().Module.is_any_assigned  # type: ignore[no-any-return]
+def is_any_assigned_in(graph: Any) -> Callable[[], bool | None]:
+    """What tells, before each run of a graph that MindSpore has compiled, whether PyTorch may have assigned something
+    in a module that has a Parameter of the graph; None if MindSpore has dropped the graph. On a GPU it waits for what
+    PyTorch writes on a stream of its own."""
+    return _module().ModulesOfGraph(graph).is_any_assigned  # type: ignore[no-any-return]
 
 
 def ones_like(tensor: Any, on_host: bool) -> Any:

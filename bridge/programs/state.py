@@ -165,7 +165,7 @@ class State:
         self._calls.stay(devices.gpu())
         modes.note(self)
         _in_graphs.add(self)
-        _mindspore.before_graphs(direct.what_is_assigned(), _follow_in_graphs)
+        _mindspore.before_graphs(direct.is_any_assigned_in, _follow_in_graphs)
 
     @property
     def mark(self) -> Callable[[], int]:

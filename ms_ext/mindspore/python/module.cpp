@@ -5,11 +5,13 @@
 #include "mindspore/python/module.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
 #include "include/utils/pynative/grad_state.h"
 #include "include/utils/pynative/variable.h"
+#include "ir/func_graph.h"
 #include "mindspore/python/filled.h"
 #include "mindspore/python/memory.h"
 #include "mindspore/python/mixed_precision.h"
@@ -629,7 +632,9 @@ class Module {
   // bridge/programs/tree.py); whether nobody's Python runs but PyTorch's.
   Module(std::string name, py::function take_apart, bool is_torch_code)
       : name_(std::move(name)), take_apart_(std::move(take_apart)), is_torch_code_(is_torch_code) {}
-  ~Module() { in_graphs().erase(this); }
+  ~Module() {
+    if (in_graphs().erase(this) != 0) ++changes_of_graphs();
+  }
   Module(const Module &) = delete;
   Module &operator=(const Module &) = delete;
 
@@ -647,6 +652,7 @@ class Module {
 
   void stay(int gpu) {
     in_graphs().insert(this);
+    ++changes_of_graphs();
     gpu_of_graphs() = gpu;
     for (Shared &shared : shared_) shared.stay(shared.tensor(), gpu);
   }
@@ -663,13 +669,29 @@ class Module {
   // Has `is_assigned` look at these dictionaries of buffers, in place of those before.
   void look_at_buffers(const py::list &dictionaries) { look(dictionaries, &buffers_); }
 
-  // Before a graph: whether PyTorch may have other parameters, buffers, or data in them than MindSpore, in a module
-  // that graphs have. On a GPU it waits for what PyTorch writes to them.
-  static bool is_any_assigned() {
-    if (gpu_of_graphs() >= 0) wait_for_torch(gpu_of_graphs());
-    return std::any_of(in_graphs().begin(), in_graphs().end(), [](const Module *one) { return one->is_assigned(); });
+  // Those that graphs have. With the GIL.
+  static std::set<const Module *> &in_graphs() {
+    static auto *const all = new std::set<const Module *>;
+    return *all;
   }
 
+  // How often these have become others.
+  static uint64_t &changes_of_graphs() {
+    static uint64_t changes = 0;
+    return changes;
+  }
+
+  // On a GPU: waits for what PyTorch writes to what graphs read.
+  static void wait_before_graph() {
+    if (gpu_of_graphs() >= 0) wait_for_torch(gpu_of_graphs());
+  }
+
+  bool has_one_of(const std::unordered_set<const void *> &tensors) const {
+    return std::any_of(shared_.begin(), shared_.end(),
+                       [&tensors](const Shared &shared) { return tensors.count(shared.tensor().get()) != 0; });
+  }
+
+  // Whether PyTorch may have other parameters, buffers, or data in them than MindSpore.
   bool is_assigned() const {
     return has_changed(looked_) || has_changed(buffers_) ||
            std::any_of(shared_.begin(), shared_.end(), [](const Shared &shared) { return shared.is_assigned(); });
@@ -749,12 +771,6 @@ class Module {
   }
 
  private:
-  // With the GIL.
-  static std::set<const Module *> &in_graphs() {
-    static auto *const all = new std::set<const Module *>;
-    return *all;
-  }
-
   static int &gpu_of_graphs() {
     static int gpu = -1;
     return gpu;
@@ -855,6 +871,41 @@ class Module {
   std::vector<Looked> looked_, buffers_;
 };
 
+// The modules that have a Parameter of one of MindSpore's graphs.
+class ModulesOfGraph {
+ public:
+  explicit ModulesOfGraph(const mindspore::FuncGraphPtr &graph) : graph_(graph) {
+    for (const auto &node : graph->parameters()) {
+      const auto parameter = node->cast<mindspore::ParameterPtr>();
+      if (parameter == nullptr || !parameter->has_default()) continue;
+      if (const auto own = parameter->default_param()->cast<TensorPtr>(); own != nullptr) tensors_.insert(own.get());
+    }
+  }
+
+  // Before a run of the graph: whether PyTorch may have assigned something in one of them. On a GPU it waits for what
+  // PyTorch writes. None if MindSpore has dropped the graph.
+  py::object is_any_assigned() {
+    if (graph_.expired()) return py::none();
+    Module::wait_before_graph();
+    if (changes_ != Module::changes_of_graphs()) find();
+    return py::bool_(
+        std::any_of(modules_.begin(), modules_.end(), [](const Module *one) { return one->is_assigned(); }));
+  }
+
+ private:
+  void find() {
+    modules_.clear();
+    std::copy_if(Module::in_graphs().begin(), Module::in_graphs().end(), std::back_inserter(modules_),
+                 [this](const Module *one) { return one->has_one_of(tensors_); });
+    changes_ = Module::changes_of_graphs();
+  }
+
+  std::weak_ptr<mindspore::FuncGraph> graph_;
+  std::unordered_set<const void *> tensors_;
+  std::vector<const Module *> modules_;
+  uint64_t changes_ = 0;
+};
+
 }  // namespace
 
 void define_module(py::module &module) {
@@ -892,11 +943,13 @@ void define_module(py::module &module) {
       .def("has_changed", py::overload_cast<>(&Module::has_changed, py::const_))
       .def("look_at_buffers", &Module::look_at_buffers)
       .def("is_assigned", &Module::is_assigned)
-      .def_static("is_any_assigned", &Module::is_any_assigned)
       .def("follow_requires_grad", &Module::follow_requires_grad)
       .def("are_trained", &Module::are_trained)
       .def("has_hooks", &Module::has_hooks)
       .def("mark", &Module::mark)
       .def_static("runs_plainly", &Module::runs_plainly)
       .def("__call__", &Module::operator());
+  py::class_<ModulesOfGraph>(module, "ModulesOfGraph")
+      .def(py::init<const mindspore::FuncGraphPtr &>())
+      .def("is_any_assigned", &ModulesOfGraph::is_any_assigned);
 }
