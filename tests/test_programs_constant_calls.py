@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import bridge
+from bridge._start import start
 from bridge.programs.capture import Spec, capture
 from bridge.programs.constant_calls import constant_calls
 from bridge.programs.listing import Listing, Output
@@ -121,6 +122,7 @@ def test_each_call_has_pytorchs_bits(function: Callable[[torch.Tensor], torch.Te
 
 def names(function: Callable[[torch.Tensor], torch.Tensor]) -> tuple[list[str], list[str]]:
     """The calls that are made once, and the others, without autograd's own."""
+    start()  # for the bridge's operators, as before each capture
     found = capture(lambda x: [function(x)], [], [Spec((4, SIZE), torch.float32)], torch_device())
     listing = Listing(found.tape, found.inputs, found.forward, [Output([n], found.spec(n)) for n in found.outputs])
     constant = constant_calls(listing)
@@ -161,3 +163,17 @@ def test_large_tables_are_made_anew() -> None:
     """They would stay in memory."""
     once, others = names(lambda x: x + torch.arange(2**20, device=x.device)[:SIZE])
     assert once == [] and "arange" in others
+
+
+def test_only_what_stays_counts() -> None:
+    """A mask whose numbers have a byte each, of a matrix with four."""
+    once, others = names(lambda x: x[0, 0] * torch.ones(900, 900, device=x.device).triu(1).bool())
+    assert {"ones", "triu", "_to_copy"} <= set(once) and "mul" in others
+
+
+@pytest.mark.parametrize("numbers", [2**19, 2**25])
+def test_tables_from_a_gpus_host_are_made_once(numbers: int) -> None:
+    """The GPU would wait for them. On a CPU they are as all others."""
+    once, others = names(lambda x: x[0, 0] + torch.ones(numbers).to(x.device))
+    is_once = torch_device() != "cpu" and numbers == 2**19
+    assert ("ones" in once) is is_once and ("ones" in others) is not is_once
