@@ -1651,3 +1651,77 @@ def test_values_of_another_shape_than_where_they_are_put() -> None:
     with pytest.raises(RuntimeError, match=re.escape(str(expected.value).splitlines()[0])):
         step(ms.Tensor(data(4, 9)))
     step(ms.Tensor(data(3, 10)))
+
+
+class Crops(nn.Module):
+    """What lies between integers of data goes through layers that take nothing of size 0.
+
+    Args:
+        kind: how it is cropped.
+    """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.conv, self.out = kind, nn.Conv2d(2, 3, 3, padding=1), nn.Linear(12, 2)
+
+    def forward(self, x: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
+        features = self.conv(x)
+        return self.out(torch.cat([part.flatten(1) for part in getattr(self, self.kind)(features, boxes)]))
+
+    def rows(self, features: torch.Tensor, boxes: torch.Tensor) -> Any:
+        first, last = int(boxes[0, 0]), int(boxes[0, 2])
+        yield self.conv(features[:, :2, first:last]).amax((2, 3)).repeat(1, 4)
+
+    def halves(self, features: torch.Tensor, boxes: torch.Tensor) -> Any:
+        top, _, bottom, _ = boxes[0].tolist()
+        yield nn.functional.max_pool2d(features[:, :, top:bottom], 2, ceil_mode=True).sum(2)[:, :, :4]
+
+    def boxes(self, features: torch.Tensor, boxes: torch.Tensor) -> Any:
+        for box in boxes:
+            left, top, right, bottom = [int(number) for number in box]
+            yield nn.functional.adaptive_max_pool2d(features[:, :, top:bottom, left:right], 2)
+
+    def of_images(self, features: torch.Tensor, boxes: torch.Tensor) -> Any:
+        for box in torch.cat([boxes[:, :1] * 0, boxes], 1):
+            image, left, top, right, bottom = box.tolist()
+            crop = features[image, :, top:bottom, left:right]
+            yield nn.functional.interpolate(crop[None], size=(2, 2), mode="bilinear")
+
+    def sized(self, features: torch.Tensor, boxes: torch.Tensor) -> Any:
+        for box in boxes:
+            top, left, bottom, right = box.tolist()
+            crop = features.narrow(2, top, bottom - top).narrow(3, left, right - left)
+            yield nn.functional.adaptive_avg_pool2d(crop, 2)
+
+
+@pytest.mark.parametrize("kind", ["rows", "halves", "boxes", "of_images", "sized"])
+def test_crops_by_integers_of_data(kind: str) -> None:
+    torch.manual_seed(0)
+    module = Crops(kind)
+    net = bridge.cell(module)
+    own = copy.deepcopy(module).to(torch_device())
+    step = ms.jit(ms.value_and_grad(net, None, ms.ParameterTuple(net.trainable_params())))
+    x = data(1, 2, 12, 12)
+    for boxes in ([[1, 2, 5, 9], [0, 0, 12, 12]], [[3, 1, 10, 4], [5, 6, 7, 9]], [[0, 0, 2, 2], [2, 8, 11, 10]]):
+        given = np.array(boxes)
+        value, gradients = step(ms.Tensor(x), ms.Tensor(given))
+        expected = own(on_device(x), torch.tensor(given))
+        wanted = torch.autograd.grad(expected, list(own.parameters()), torch.ones_like(expected))
+        for one, other in zip((value, *gradients), (expected, *wanted), strict=True):
+            np.testing.assert_array_equal(one.asnumpy(), other.detach().cpu().numpy())
+
+
+def test_a_crop_with_an_error_says_it() -> None:
+    """In PyTorch's words, and the next call works."""
+    net = bridge.cell(Crops("boxes"))
+
+    @ms.jit
+    def call(x, boxes):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x, boxes)
+
+    x, good = ms.Tensor(data(1, 2, 12, 12)), ms.Tensor(np.array([[1, 2, 5, 9]]))
+    expected = call(x, good).asnumpy()
+    with pytest.raises(RuntimeError, match="adaptive_max_pool2d.*(non-zero|non-empty)"):
+        call(x, ms.Tensor(np.array([[5, 2, 5, 9]])))
+        ms.runtime.synchronize()
+    np.testing.assert_array_equal(call(x, good).asnumpy(), expected)

@@ -17,7 +17,7 @@ import bridge
 from bridge.nn.utils import rnn
 from bridge.op import devices
 from bridge.programs.calls import Refusal
-from shared import data, torch_device
+from shared import class_at_sync, data, on_device, torch_device
 
 pytestmark = [pytest.mark.usefixtures("own_programs", "graph_mode")]
 
@@ -199,6 +199,26 @@ def test_wrong_lengths_are_errors() -> None:
             call(x, ms.Tensor(lengths))
             ms.runtime.synchronize()
     assert call(x, ms.Tensor([3, 2, 1])).shape == (3, 3, 5)
+
+
+def test_a_total_length_is_that_of_the_longest_at_least() -> None:
+    """Not of the padding, which is longer."""
+
+    def padded(layer: nn.LSTM, x: torch.Tensor, lengths: torch.Tensor) -> Any:
+        packed = layer(pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False))[0]
+        return pad_packed_sequence(packed, total_length=STEPS - 2)
+
+    module = Calls(padded)
+    own = copy.deepcopy(module).to(torch_device())
+    net, x = ms.jit(bridge.cell(module)), data(STEPS, 3, 4)
+    for lengths in ([3, 1, 2], [2, 4, 4]):
+        results, found = net(ms.Tensor(x), ms.Tensor(lengths))
+        expected, expected_lengths = own(on_device(x), torch.tensor(lengths))
+        np.testing.assert_array_equal(results.asnumpy(), expected.detach().cpu().numpy())
+        np.testing.assert_array_equal(found.asnumpy(), expected_lengths.numpy())
+    with pytest.raises(class_at_sync(ValueError), match="total_length=4 and max sequence length being 5"):
+        net(ms.Tensor(x), ms.Tensor([5, 2, 1]))
+        ms.runtime.synchronize()
 
 
 def test_cudnns_dropout_is_refused() -> None:

@@ -12,8 +12,8 @@ from bridge.programs.memory import storage_of
 
 # What a program keeps of their results, in bytes. PyTorch frees them after each run.
 _MOST_KEPT = 2**20
-# The same for what a GPU's program makes on the host or brings from there: it would wait for that in each run, and could
-# not be launched as a CUDA graph.
+# The same for what a GPU's program makes on the host or brings from there: it would wait for that in each run, and
+# could not be launched as a CUDA graph.
 _MOST_OF_HOST = 2**26
 
 

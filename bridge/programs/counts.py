@@ -16,7 +16,7 @@ import torch
 
 from bridge.programs.calls import DEFAULT, AsksForData, Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
-from bridge.programs.data_sizes import ALL_ANSWERS, STAND_INS_OF_SIZES, Place, Sizes, TooManySizes
+from bridge.programs.data_sizes import ALL_ANSWERS, STAND_INS_OF_SIZES, Apart, Place, Sizes, TooManySizes, apart
 from bridge.programs.drawn_before import given_back, with_draws
 from bridge.programs.fits import MOST, add_others, fitting, has_least, says_number
 from bridge.programs.held import Changes
@@ -161,6 +161,9 @@ def count(
                 known = {**told.known, **guesses}
                 captured_for = functools.cache(lambda *others: captured_with(sizes(*others)))
                 counted = _count(captured_for, of_answers[0], known, needed, wanted, is_quick, takes_errors=True)
+        if counted is None and not any(isinstance(error, Refusal) for error in errors):
+            known = {**told.known, **guesses}
+            counted = _of_integers_apart(captured_with, sizes, known, needed, wanted, is_quick)
         if counted is not None and not counted.run.no_gradient:
             return counted
         if wanted is None and (counted is not None or not isinstance(errors[0], Refusal)):
@@ -185,6 +188,36 @@ def count(
         raise errors[0]
     finally:
         errors.clear()  # this frame, which they hold, would keep them
+
+
+def _of_integers_apart(
+    captured_with: Callable[[Sizes], Captured],
+    sizes: Callable[..., Sizes],
+    known: Collection[SizeNumber],
+    needed: Collection[int],
+    wanted: Sequence[SizeNumber] | None,
+    is_quick: bool,
+) -> Count | None:
+    """The program, for a function that needs something between two integers: `conv(x[:, :, begin:end])`. None if it is
+    none of these."""
+    pair, tapes = STAND_INS_OF_SIZES[0], list[Any]()
+    with contextlib.suppress(Exception):
+        captured_with(replace(sizes(pair[0]), tapes=tapes))
+    met = tapes[-1].data_sizes.places  # before the error
+    for both in apart(sum(number.is_integer and number not in known for number in met)):
+        integers = dict(zip(pair, both, strict=True))
+
+        def captured_for(others: int, *more: Any, integers: dict[int, Apart] = integers) -> Captured:
+            return captured_with(replace(sizes(others, *more), apart=integers.get(others)))
+
+        try:
+            return _count(functools.cache(captured_for), pair, known, needed, wanted, is_quick)
+        except (AsksForData, TooManySizes) as error:
+            if not isinstance(error, NoSize):
+                raise
+        except Exception:  # it may need other ones
+            continue
+    return None
 
 
 def _unlike(told: Sizes) -> tuple[int, int]:

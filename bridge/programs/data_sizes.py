@@ -9,11 +9,12 @@ answer to a question (`if x.sum() > 0`), which is 0 or 1, where the graph would 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from traceback import FrameSummary
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -49,6 +50,32 @@ STAND_INS_OF_SIZES = (STAND_INS, (64, 96), (224, 256), (1, 2), (0, 1))
 _LARGE = 4096
 
 _T = TypeVar("_T")
+
+
+class Apart(NamedTuple):
+    """How far integers are apart: what lies between two of them is not empty then.
+
+    Args:
+        first: the first one.
+        step: from each to the next.
+        period: how many there are until it begins again with the first, as with the four of a box.
+    """
+
+    first: int
+    step: int
+    period: int
+
+    def integer(self, position: int) -> int:
+        """The one at a position among all of them."""
+        return self.first + self.step * (position % self.period)
+
+
+def apart(integers: int) -> Iterator[tuple[Apart, Apart]]:
+    """What so many integers are taken to be, two at a time as above. The four of a box may come after the number of its
+    image, and there may be one image."""
+    periods = [] if integers < 2 else [4] if integers <= 4 else [4, 5]
+    for period, step in itertools.product(periods, (2, 4, 8, 16, 32, 1)):
+        yield Apart(0, step, period), Apart(int(period == 4), 2 * step, period)
 
 
 def stand_ins(shapes: Iterable[Sequence[int]]) -> list[tuple[int, int]]:
@@ -100,6 +127,7 @@ class Sizes:
         are_late: whether an integer that Python asks for is a size only when Python needs it (data_floats.py).
         has_integers: whether such an integer may be a size.
         end: the run ends once it has met a size with this number, or a later one; None if it runs to its own end.
+        apart: what the integers among the others are taken to be; None if they are what all others are.
         finds_looks: whether the run finds out if the function's own code looks at sizes (looks.py).
         tapes: takes those of the runs with them (tape.py), if somebody asks for them.
     """
@@ -115,6 +143,7 @@ class Sizes:
     are_late: bool = False
     has_integers: bool = True
     end: SizeNumber | None = None
+    apart: Apart | None = None
     finds_looks: bool = False
     tapes: list[Any] | None = None
 
@@ -368,6 +397,8 @@ class DataSizes:
             return self._put[mask]
         if number in sizes.known:
             return size
+        if number.is_integer and sizes.apart is not None:
+            size = sizes.apart.integer(sum(before not in sizes.known for before in self.told))
         return share(number, 0 if self._is_false(number) else size, sizes.wholes, self.told)
 
 

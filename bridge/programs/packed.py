@@ -26,6 +26,8 @@ _VF: Any = torch._VF
 _OPS: Any = torch.ops.bridge
 _LAYERS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _OWN = {name: getattr(_VF, name) for name in _LAYERS}
+_PAD = torch.nn.utils.rnn.pad_packed_sequence.__code__
+_size: Any = torch.Tensor.size
 # They give the same rows.
 _ALIASES = {torch.ops.aten.detach.default, torch.ops.aten.alias.default}
 _NO_CUDNN_DROPOUT = "a graph takes no recurrent layer of cuDNN's with dropout for packed rows: PyNative mode does"
@@ -55,6 +57,7 @@ class Packed:
             Replacement(_VF, "_pack_padded_sequence", self._pack),
             Replacement(_VF, "_pad_packed_sequence", self._pad),
             *(Replacement(_VF, name, self._layer(name)) for name in _LAYERS),
+            Replacement(torch.Tensor, "size", self._size),
         ]
 
     def first_size(self, func: Any, args: Sequence[Any]) -> int | None:
@@ -98,10 +101,19 @@ class Packed:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         # PyTorch's Python says how many batch sizes there are if it is not told a length.
         asks = caller()
-        if asks.f_code is torch.nn.utils.rnn.pad_packed_sequence.__code__ and asks.f_locals["total_length"] is None:
+        if asks.f_code is _PAD and asks.f_locals["total_length"] is None:
             length = int(_OPS.longest(sizes))
         batch = self._sizes.get(storage_of(sizes)) or int(sizes[0])
         return _Pad.apply(data, sizes, batch, batch_first, value, length)  # type: ignore[no-untyped-call,no-any-return]
+
+    def _size(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        """What pad_packed_sequence compares with the length that it is told, before any data says what is the longest
+        sequence: the kernel compares that."""
+        found = _size(tensor, *args, **kwargs)
+        asks = caller()
+        if asks.f_code is _PAD and storage_of(tensor) in self._sizes and asks.f_locals["total_length"] is not None:
+            return min(found, asks.f_locals["total_length"])
+        return found
 
     def _layer(self, kind: str) -> Callable[..., Any]:
         def layer(*args: Any) -> Any:

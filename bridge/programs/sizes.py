@@ -32,7 +32,7 @@ from bridge.programs.alike import Alike, is_told
 from bridge.programs.calls import Refusal, in_lines
 from bridge.programs.capture import Spec
 from bridge.programs.counts import CARRIER, Nested
-from bridge.programs.data_sizes import STAND_INS_OF_SIZES, TooManySizes, UnknownSize, stand_ins
+from bridge.programs.data_sizes import STAND_INS_OF_SIZES, Apart, TooManySizes, UnknownSize, apart, stand_ins
 from bridge.programs.plan import Plan, ProgramFile
 from bridge.programs.shares import NoShares, shared
 from bridge.programs.size_numbers import SizeNumber
@@ -155,6 +155,8 @@ class _Family:
             for i, position in enumerate(self._unknown)
             if position not in answers and specs[position] == Spec(CARRIER, torch.bool)
         ]
+        # Of the inputs of unknown sizes, those that are integers.
+        self._integers = [i for i, position in enumerate(self._unknown) if position in wanted.integers]
         self._plans: dict[tuple[Shape, ...], Plan] = {}
         self._shares: set[int] = set()  # of the inputs of unknown sizes, those that are shares of a whole
         dimensions = [(i, specs[i].shape) for i in self._unknown]
@@ -255,13 +257,12 @@ class _Family:
                 divided[i] = filled(CARRIER, size)  # the last one gets what is left
             with contextlib.suppress(Exception):
                 found = self._of_both(found, self._sharing(divided)[0])
-        places = [i for i, position in enumerate(self._unknown) if position in self._wanted.integers]
-        if len(places) >= len(_PLACES):
-            apart = [*shapes]
-            for size, i in zip(itertools.cycle(_PLACES), places, strict=False):
-                apart[i] = filled(CARRIER, size)
+        if len(self._integers) >= len(_PLACES):
+            places = [*shapes]
+            for size, i in zip(itertools.cycle(_PLACES), self._integers, strict=False):
+                places[i] = filled(CARRIER, size)
             with contextlib.suppress(Exception):
-                found = self._of_both(found, self._sharing(apart)[0])
+                found = self._of_both(found, self._sharing(places)[0])
         return found
 
     def _with_larger(self, found: Plan, one: Sequence[Shape], other: Sequence[Shape]) -> Plan:
@@ -335,6 +336,8 @@ class _Family:
             if all(math.prod(shape) <= _MOST_ELEMENTS for shapes in pair for shape in shapes):
                 yield pair
         (usual, second), *_ = STAND_INS_OF_SIZES
+        for of_usual, of_second in apart(len(self._integers)):
+            yield [self._with_integers(guess(usual, 0), of_usual), self._with_integers(guess(second, 1), of_second)]
         for answer in (1, 0):  # all together may be an error, as if no class were there
             for i, position in enumerate(self._unknown):
                 if position in self._answers:
@@ -358,6 +361,13 @@ class _Family:
         for size in sorted(others)[:_MOST_OTHERS]:  # that of a loss's target is the only one that fits
             yield [guess(size, 0), guess(1, 1)]
             yield [guess(size, 0), guess(size, 1)]
+
+    def _with_integers(self, shapes: Sequence[Shape], integers: Apart) -> list[Shape]:
+        """These shapes, but for integers."""
+        found = [*shapes]
+        for position, i in enumerate(self._integers):
+            found[i] = filled(CARRIER, integers.integer(position))
+        return found
 
     def _sharing(self, shapes: Sequence[Shape]) -> tuple[Plan, Sequence[Shape]]:
         """The plan for these shapes, or for others where some are integers that have to have another sum (shares.py);

@@ -60,6 +60,11 @@ at::Tensor longest(const at::Tensor &batch_sizes) {
 
 std::tuple<at::Tensor, at::Tensor> pad(const at::Tensor &data, const at::Tensor &batch_sizes, int64_t /*batch*/,
                                        bool batch_first, double value, int64_t length) {
+  const int64_t longest = own_sizes(batch_sizes).numel();
+  TORCH_CHECK_VALUE(length >= longest,
+                    "Expected total_length to be at least the length of the longest sequence in input, but got "
+                    "total_length=",
+                    length, " and max sequence length being ", longest);
   return at::_pad_packed_sequence(own_rows(data, batch_sizes), own_sizes(batch_sizes), batch_first, value, length);
 }
 
