@@ -7,6 +7,7 @@
 #include <string>
 
 #include "errors.h"
+#include "mindspore/launch_error.h"
 #include "programs/leaves_no_python.h"
 #include "shim.h"
 
@@ -52,7 +53,10 @@ Shapes infer_shapes(int *ndims, int64_t **shapes, void *extra) {
   infer(read_attribute(extra, "aten_op").c_str(), read_attribute(extra, "aten_args").c_str(),
         read_attribute(extra, "aten_device").c_str(), read_attribute(extra, "aten_dtypes").c_str(), ndims, shapes,
         &inferred);
-  if (!inferred.error.empty()) throw_as_in_python(error_of(inferred.error));
+  if (!inferred.error.empty()) {
+    ms_ext_note_failed_launch();  // on a GPU, a thread of MindSpore's infers while a graph runs
+    throw_as_in_python(error_of(inferred.error));
+  }
   return inferred.shapes;
 }
 

@@ -21,7 +21,7 @@ def data(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def class_at_sync(kind: type[Exception]) -> tuple[type[Exception], ...]:
+def class_at_sync(kind: type[BaseException]) -> tuple[type[BaseException], ...]:
     """What an error of a launch is when it comes: that of a GPU's launch is a RuntimeError of MindSpore's if it comes
     later than the call."""
     return (kind, RuntimeError) if devices.target() == "GPU" else (kind,)

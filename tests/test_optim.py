@@ -639,6 +639,36 @@ def test_what_is_refused(call: Callable[[], Any], error: type[Exception], words:
         call()
 
 
+class Interrupted(Signs):
+    """An optimizer in whose first steps the user presses Ctrl-C."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        state = self.state[self.param_groups[0]["params"][0]]
+        state["steps"] = state.get("steps", 0) + 1
+        if state["steps"] < 3:
+            raise KeyboardInterrupt
+        super().step(closure)
+
+
+def test_an_interrupt_in_a_graph_is_one() -> None:
+    """`except Exception` does not take it for an error, and the next step works."""
+    layer = tnn.Linear(3, 2)
+    before = layer.weight.asnumpy().copy()
+    optimizer = type("OwnInterrupted", (optim.Optimizer,), {"torch_class": Interrupted})(layer.trainable_params(), 0.5)
+
+    @ms.jit
+    def step(*gradients):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return optimizer(gradients)
+
+    gradients = ms.ops.ones((2, 3)), ms.ops.ones((2,))
+    for _ in range(2):
+        with pytest.raises(class_at_sync(KeyboardInterrupt), match="KeyboardInterrupt"):
+            step(*gradients)
+            ms.runtime.synchronize()
+    step(*gradients)
+    assert np.array_equal(layer.weight.asnumpy(), before - np.float32(0.5))
+
+
 def test_an_error_in_a_graph_is_pytorchs() -> None:
     pair = Compared("AdamW", jit=True)
     pair.step()

@@ -26,6 +26,7 @@ import bridge
 from bridge import aten
 from bridge import nn as tnn
 from bridge.op import devices
+from bridge.programs.attributes import Settings
 from shared import FailsInBackward, data
 
 Differentiate = Callable[..., Callable[..., Any]]
@@ -455,6 +456,59 @@ def test_what_pytorch_assigns_is_in_graphs_that_have_a_parameter_and_no_module(i
     for value in (2.0, 3.0, 4.0):
         module[0].weight.data = torch.full((8, 4), value, device=device())
         assert own(ms.Tensor(0.0)).asnumpy() == 2 * 32 * value
+
+
+def test_methods_of_objects_that_come_and_go() -> None:
+    """A new object may have the id of one that is gone, by which MindSpore knows it."""
+
+    class Owner:
+        def __init__(self, seed: int) -> None:
+            torch.manual_seed(seed)
+            self.module = torch.nn.Linear(4, 2)
+            self.net = bridge.cell(self.module)
+
+        @ms.jit
+        def call(self, x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return self.net(x)
+
+    x, ids = data(3, 4), set()
+    for seed in range(6):
+        owner = Owner(seed)
+        ids.add(id(owner))
+        for _ in range(2):
+            expected = owner.module(torch.from_numpy(x).to(device())).detach().cpu().numpy()
+            assert np.array_equal(owner.call(ms.Tensor(x)).asnumpy(), expected)
+        del owner
+    assert len(ids) < 6
+
+
+def test_what_only_pynative_mode_meets_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attribute that a loop sets in each step, of a module that a graph has."""
+    module: Any = mlp()
+    net, x = bridge.cell(module), ms.Tensor(data(3, 4))
+
+    @ms.jit
+    def evaluated(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    evaluated(x)
+    compared = 0
+    own = Settings.others
+
+    def others(self: Settings, before: Settings) -> set[tuple[str, str]]:
+        nonlocal compared
+        compared += 1
+        return own(self, before)
+
+    monkeypatch.setattr(Settings, "others", others)
+    counts = []
+    for step in range(12):
+        compared, module.progress = 0, step
+        net(x)
+        counts.append(compared)
+    assert counts[-1] == counts[1]
+    expected = net(x).asnumpy()
+    assert np.array_equal(evaluated(x).asnumpy(), expected)
 
 
 def test_a_network_that_has_other_parts_now_does_not_stop_others_graphs() -> None:

@@ -24,7 +24,7 @@ def has_class(text: str) -> bool:
     return _UNIT_SEPARATOR in text
 
 
-def error_of(text: str) -> Exception:
+def error_of(text: str) -> BaseException:
     """The error that a text is about: a RuntimeError where it does not say its class."""
     name, _, words = text.rpartition(_UNIT_SEPARATOR)
     return _error(name, words) or RuntimeError(words)
@@ -47,12 +47,12 @@ def in_own_class(error: BaseException) -> BaseException:
     return error if found is None else found.with_traceback(error.__traceback__)
 
 
-def _error(name: str, words: str) -> Exception | None:
-    """One of the class with that name; None for a class that is gone, as that of a function, or takes something else
-    than words."""
+def _error(name: str, words: str) -> BaseException | None:
+    """One of the class with that name, as KeyboardInterrupt; None for a class that is gone, as that of a function, or
+    takes something else than words."""
     try:
         found = pkgutil.resolve_name(name)(Words(words))
-        is_right = isinstance(found, Exception) and str(found) == words
+        is_right = isinstance(found, BaseException) and str(found) == words
     except Exception:  # of a class of the user's
         return None
     return found if is_right else None

@@ -29,6 +29,7 @@ class Configuration:
         self._module = module
         self._own: set[tuple[str, str]] = set()  # those that calls of the module change
         self._met: list[Settings] = []
+        self._before: Settings | None = None  # those that the number is of, if others have been looked at since
         self._taken: dict[int, bool] = {}
         self._is_noted = False
         self._unknown: set[int] = set()  # for the settings with these numbers that is not all that programs take
@@ -39,14 +40,22 @@ class Configuration:
 
     def number(self) -> int:
         """That of the settings at hand."""
-        if not self._is_same():
-            with one_at_a_time:  # a capture changes attributes for a while
-                before = self._now
-                self._look()
+        self.look()
+        if self._before is not None:
+            with one_at_a_time:
+                before, self._before = self._before, None
                 if self._now.others(before):
                     self._number = self._found(before)
                     self._is_known = self._is_noted and self._number not in self._unknown
         return self._number
+
+    def look(self) -> None:
+        """Take the settings at hand for what others have made them. They have a number once a graph asks for it: what
+        only PyNative mode meets would be kept for nothing."""
+        if not self._is_same():
+            with one_at_a_time:  # a capture changes attributes for a while
+                self._before = self._before or self._now
+                self._look()
 
     def watched(self) -> Watched:
         """What the number follows from."""
@@ -74,7 +83,7 @@ class Configuration:
             before = self._now
             self._look()
             self._own |= self._now.others(before)
-            for settings in (self._now, *self._met):
+            for settings in filter(None, (self._now, self._before, *self._met)):
                 settings.leave_out(self._own)
 
     def _is_same(self) -> bool:
@@ -143,7 +152,7 @@ class own_changes:
     def __enter__(self) -> None:
         if _known:
             for known in self._in_graphs():
-                known.number()
+                known.look()
 
     def __exit__(self, *_: object) -> None:
         if _known:

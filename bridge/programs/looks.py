@@ -15,8 +15,12 @@ LARGE = 20_011
 """What sizes are taken to be in a run that finds out. Others are smaller."""
 
 
-def replacements(look: Callable[[], None]) -> list[Replacement]:
-    """Of what gives sizes of tensors: calls `look` where one is such a size, or follows from it."""
+def replacements(look: Callable[[], None], size: Callable[..., Any]) -> list[Replacement]:
+    """Of what gives sizes of tensors: calls `look` where one is such a size, or follows from it.
+
+    Args:
+        size: what stands for Tensor.size.
+    """
 
     def noted(own: Any) -> Callable[..., Any]:
         def method(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -28,8 +32,9 @@ def replacements(look: Callable[[], None]) -> list[Replacement]:
 
         return method
 
-    names = "__len__", "nelement", "numel", "size"
+    names = "__len__", "nelement", "numel"
     methods = [Replacement(torch.Tensor, name, noted(getattr(torch.Tensor, name))) for name in names]
+    methods.append(Replacement(torch.Tensor, "size", noted(size)))
     shape: Any = torch.Tensor.shape
     return [
         *methods,

@@ -197,6 +197,28 @@ def _others(now: Sequence[Any], first: Sequence[Any]) -> str:
     return f"{others:x}."
 
 
+class _OfOwner(NamedTuple):
+    """The graphs of a method, for the object whose method it is. MindSpore knows that by its id, which another one has
+    when it is gone.
+
+    Args:
+        owner: gives the object; None for a function.
+        others: how many objects had the id before.
+    """
+
+    owner: Callable[[], Any]
+    others: int
+    graphs: _Graphs
+
+
+def _reference(owner: Any) -> Callable[[], Any]:
+    """What gives an object, as long as somebody has it; for good, if nothing can tell that."""
+    try:
+        return weakref.ref(owner)
+    except TypeError:  # as None, and objects with __slots__
+        return lambda: owner
+
+
 class _Compiling(threading.local):
     states: list[InGraph] | None = None
     cells: list[ms.nn.Cell] | None = None
@@ -204,7 +226,7 @@ class _Compiling(threading.local):
 
 
 _compiling = _Compiling()
-_compiled: weakref.WeakKeyDictionary[Any, dict[int, _Graphs]] = weakref.WeakKeyDictionary()
+_compiled: weakref.WeakKeyDictionary[Any, dict[int, _OfOwner]] = weakref.WeakKeyDictionary()
 
 
 def note(state: InGraph) -> None:
@@ -243,19 +265,21 @@ def _note_cell(cell: ms.nn.Cell) -> None:
 def _name_of(function: Any) -> Callable[[], str] | None:
     """What gives what tells the modes and settings at hand apart for a function that has been compiled; None if it has
     not, or without a program."""
-    graphs = _compiled.get(function, {}).get(id(None))
-    return graphs.name if graphs is not None and graphs.has_programs() else None
+    known = _compiled.get(function, {}).get(id(None))
+    return known.graphs.name if known is not None and known.graphs.has_programs() else None
 
 
 def _compile(compiled: Any, owner: Any, compile_as: Callable[[str], Any]) -> Any:
     of_owners = _compiled.setdefault(compiled, {})
-    graphs = of_owners.get(id(owner))
-    if graphs is None:
-        graphs = of_owners.setdefault(id(owner), _Graphs())
+    of_owner = of_owners.get(id(owner))
+    if of_owner is None or of_owner.owner() is not owner:
+        others = 0 if of_owner is None else of_owner.others + 1
+        of_owner = of_owners[id(owner)] = _OfOwner(_reference(owner), others, _Graphs())
+    graphs = of_owner.graphs
     before = _compiling.states, _compiling.cells, _compiling.written
     _compiling.states, _compiling.cells, _compiling.written = [], [], ()
     try:
-        found = compile_as(graphs.name())
+        found = compile_as((f"object{of_owner.others}." if of_owner.others else "") + graphs.name())
         graphs.add(_compiling.states, _compiling.cells)
         return found
     finally:

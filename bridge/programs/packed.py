@@ -57,7 +57,6 @@ class Packed:
             Replacement(_VF, "_pack_padded_sequence", self._pack),
             Replacement(_VF, "_pad_packed_sequence", self._pad),
             *(Replacement(_VF, name, self._layer(name)) for name in _LAYERS),
-            Replacement(torch.Tensor, "size", self._size),
         ]
 
     def first_size(self, func: Any, args: Sequence[Any]) -> int | None:
@@ -106,13 +105,14 @@ class Packed:
         batch = self._sizes.get(storage_of(sizes)) or int(sizes[0])
         return _Pad.apply(data, sizes, batch, batch_first, value, length)  # type: ignore[no-untyped-call,no-any-return]
 
-    def _size(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        """What pad_packed_sequence compares with the length that it is told, before any data says what is the longest
-        sequence: the kernel compares that."""
+    def size(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        """In place of Tensor.size, also inside another stand-in: pad_packed_sequence compares with the length that it
+        is told, before any data says what is the longest sequence. The kernel compares that."""
         found = _size(tensor, *args, **kwargs)
-        asks = caller()
-        if asks.f_code is _PAD and storage_of(tensor) in self._sizes and asks.f_locals["total_length"] is not None:
-            return min(found, asks.f_locals["total_length"])
+        if self._sizes and storage_of(tensor) in self._sizes:
+            asks = next((frame for frame in (caller(), caller().f_back) if frame and frame.f_code is _PAD), None)
+            if asks is not None and asks.f_locals["total_length"] is not None:
+                return min(found, asks.f_locals["total_length"])
         return found
 
     def _layer(self, kind: str) -> Callable[..., Any]:

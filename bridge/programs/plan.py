@@ -284,7 +284,7 @@ def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:
     calls = text(listing)
     content = calls + lines(listing)
     path = folder / f"{hashlib.sha256(content).hexdigest()[:32]}.program"
-    if not path.exists():
+    if not path.exists() or path.read_bytes() != content:  # it may be damaged
         folder.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}")
         fresh.write_bytes(content)

@@ -4,7 +4,9 @@ Plans lie in `$BRIDGE_CACHE/programs` (by default ~/.cache/aten-bridge/programs)
 function (a module's class, settings and the shapes of its tensors; any function's code and what it can see), of the
 inputs, of what PyTorch chooses kernels by, and of versions. With a plan stand the digests of the source files that it
 came from: all loaded files of each package whose code was running when PyTorch was called. When one has changed, the
-function is captured anew.
+function is captured anew. So it is where a file is damaged: a program's name is a digest of its content.
+
+Where nothing can be written in that folder, as on a full disk, plans are kept for the process.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import os
 import pathlib
 import sys
 import sysconfig
+import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,16 +91,49 @@ def _own_sources() -> bytes:
     return hashlib.sha256(b"".join(source.read_bytes() for source in sorted(_OWN.glob("*.py")))).digest()
 
 
+# So many bytes are written to see whether that is possible.
+_TRIAL = 2**20
+
+
 def place() -> pathlib.Path:
-    """The folder of plans and programs."""
-    return folder() / "programs"
+    """The folder where plans and programs are kept."""
+    own = folder() / "programs"
+    return own if _takes_files(own) else pathlib.Path(_of_process().name)
+
+
+@functools.cache
+def _takes_files(own: pathlib.Path) -> bool:
+    try:
+        own.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=own) as file:
+            file.write(bytes(_TRIAL))
+        return True
+    except OSError as error:
+        warnings.warn(
+            f"what graphs are captured to is not kept for the next process, because nothing can be written to {own} "
+            f"({error.strerror}): BRIDGE_CACHE names another folder",
+            stacklevel=1,
+        )
+        return False
+
+
+@functools.cache
+def _of_process() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="bridge-programs-", ignore_cleanup_errors=True)
 
 
 def load(key: Key) -> Plan | None:
     """A plan that is kept, if what it came from is as it was."""
+    places = dict.fromkeys((place(), folder() / "programs"))  # what cannot be written to may be read
+    return next(filter(None, (_load(one / f"{key.name}.json", key) for one in places)), None)
+
+
+def _load(file: pathlib.Path, key: Key) -> Plan | None:
     try:
-        kept = json.loads((place() / f"{key.name}.json").read_text())
+        kept = json.loads(file.read_text())
     except (OSError, ValueError):
+        return None
+    if not isinstance(kept, dict) or not kept.keys() >= {"plan", "sources", "held"}:
         return None
     if any(_digest(path) != digest for path, digest in kept["sources"].items()):
         return None
@@ -105,7 +142,7 @@ def load(key: Key) -> Plan | None:
     if any(digest_of(key.state[int(position)]) != digest for position, digest in kept["held"].items()):
         return None
     plan = Plan.from_json(kept["plan"])
-    return plan if all(os.path.exists(path) for path in plan.files) else None
+    return plan if all(_digest(path).startswith(pathlib.Path(path).stem) for path in plan.files) else None
 
 
 def has(key: Key | None) -> bool:

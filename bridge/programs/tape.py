@@ -277,7 +277,11 @@ class Tape(TorchDispatchMode):
             self.assigned.replacement(),
             *self.floats.replacements(),
             *python_draws.replacements(self.floats),
-            *(looks.replacements(self.data_sizes.look) if self._finds_looks else ()),
+            *(
+                looks.replacements(self.data_sizes.look, self.packed.size)
+                if self._finds_looks
+                else [Replacement(torch.Tensor, "size", self.packed.size)]
+            ),
             Replacement(torch._subclasses, "FakeTensor", fake),
         ]
 
