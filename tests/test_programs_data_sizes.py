@@ -1725,3 +1725,45 @@ def test_a_crop_with_an_error_says_it() -> None:
         call(x, ms.Tensor(np.array([[5, 2, 5, 9]])))
         ms.runtime.synchronize()
     np.testing.assert_array_equal(call(x, good).asnumpy(), expected)
+
+
+def _from_the_lower(conv: nn.Module, x: torch.Tensor, first: int, last: int) -> torch.Tensor:
+    """One more than lies between two integers: never nothing."""
+    return conv(x[..., min(first, last) : max(first, last) + 1])  # type: ignore[no-any-return]
+
+
+def _in_three(conv: nn.Module, x: torch.Tensor, first: int, last: int) -> torch.Tensor:
+    """Also what lies before both, and after them."""
+    return torch.cat([conv(x[..., :first]), conv(x[..., first:last]), conv(x[..., last:])], -1)
+
+
+class Divided(nn.Module):
+    """Divides a sequence at two integers of data.
+
+    Args:
+        part: how.
+    """
+
+    def __init__(self, part: Any) -> None:
+        super().__init__()
+        self.part, self.conv = part, nn.Conv1d(2, 3, 3, padding=1)
+
+    def forward(self, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        return self.part(self.conv, x, int(places[0]), int(places[1]))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("part", [_from_the_lower, _in_three])
+def test_sequences_divided_at_integers_of_data(part: Any) -> None:
+    torch.manual_seed(0)
+    module = Divided(part)
+    net = bridge.cell(module)
+
+    @ms.jit
+    def call(x, places):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x, places)
+
+    x = data(2, 2, 12)
+    for places in ([2, 6], [3, 9], [1, 4]):
+        result = call(ms.Tensor(x), ms.Tensor(np.array(places)))
+        expected = module(on_device(x), torch.tensor(places))
+        np.testing.assert_array_equal(result.asnumpy(), expected.detach().cpu().numpy())

@@ -76,6 +76,8 @@ def apart(integers: int) -> Iterator[tuple[Apart, Apart]]:
     periods = [] if integers < 2 else [4] if integers <= 4 else [4, 5]
     for period, step in itertools.product(periods, (2, 4, 8, 16, 32, 1)):
         yield Apart(0, step, period), Apart(int(period == 4), 2 * step, period)
+    for step in (1, 2, 4) if periods else ():  # what lies before the first one is not empty, either
+        yield Apart(1, step, periods[0]), Apart(2, 2 * step, periods[0])
 
 
 def stand_ins(shapes: Iterable[Sequence[int]]) -> list[tuple[int, int]]:

@@ -45,6 +45,8 @@ _FAMILY = "family "
 _UNEQUAL = (range(1, 33), range(4, 36), (1, 2), (4, 5))
 # And for integers that may be places in a table, in pairs or not, where as many are marked as are not the same.
 _PLACES = (0, 1, 2)
+# And for integers that are apart, in pairs or not, the steps: the first with which the function runs.
+_STEPS = (3, 1)
 # And for the shares of a whole.
 _SHARES = (1, 2, 3)
 # Of so many answers each is tried the other way while MindSpore compiles.
@@ -257,6 +259,10 @@ class _Family:
                 divided[i] = filled(CARRIER, size)  # the last one gets what is left
             with contextlib.suppress(Exception):
                 found = self._of_both(found, self._sharing(divided)[0])
+        for step in _STEPS if len(self._integers) > 1 else ():
+            with contextlib.suppress(Exception):
+                found = self._of_both(found, self._sharing(self._with_integers(shapes, Apart(1, step, 4)))[0])
+                break
         if len(self._integers) >= len(_PLACES):
             places = [*shapes]
             for size, i in zip(itertools.cycle(_PLACES), self._integers, strict=False):
