@@ -51,27 +51,27 @@ class Calls(NamedTuple):
     training: Callable[[], Any]
 
 
-def in_torch(module: torch.nn.Module, array: np.ndarray) -> Calls:
+def in_torch(module: torch.nn.Module, *arrays: np.ndarray) -> Calls:
     device = devices.torch_name(devices.target())
-    module, x = module.to(device), torch.from_numpy(array).to(device)
-    parameters = list(module.parameters())
+    module, inputs = module.to(device), [torch.from_numpy(array).to(device) for array in arrays]
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(parameters, RATE)
 
     def gradients() -> Any:
-        value = module(x)
+        value = module(*inputs)
         return torch.autograd.grad(value, parameters, torch.ones_like(value))
 
     def training() -> None:
         optimizer.zero_grad()
-        value = module(x)
+        value = module(*inputs)
         value.backward(torch.ones_like(value))
         optimizer.step()
 
-    return Calls(torch.no_grad()(lambda: module(x)), gradients, training)
+    return Calls(torch.no_grad()(lambda: module(*inputs)), gradients, training)
 
 
-def in_compile(module: torch.nn.Module, array: np.ndarray) -> Calls:
-    return in_torch(torch.compile(module), array)  # type: ignore[arg-type]  # it is a module too
+def in_compile(module: torch.nn.Module, *arrays: np.ndarray) -> Calls:
+    return in_torch(torch.compile(module), *arrays)  # type: ignore[arg-type]  # it is a module too
 
 
 def on_device(array: np.ndarray) -> ms.Tensor:
@@ -79,37 +79,37 @@ def on_device(array: np.ndarray) -> ms.Tensor:
     return aten.clone(ms.Tensor(array))
 
 
-def pynative(module: torch.nn.Module, array: np.ndarray, value_and_grad: Callable[..., Any]) -> Calls:
-    net, x = bridge.cell(module), on_device(array)
+def pynative(module: torch.nn.Module, *arrays: np.ndarray, value_and_grad: Callable[..., Any]) -> Calls:
+    net, inputs = bridge.cell(module), [*map(on_device, arrays)]
     optimizer = bridge.optim.AdamW(net.trainable_params(), RATE)
     differentiate = value_and_grad(net, None, optimizer.parameters)
 
     def training() -> None:
-        _, gradients = differentiate(x)
+        _, gradients = differentiate(*inputs)
         optimizer(gradients)
 
-    return Calls(lambda: net(x), lambda: differentiate(x), training)
+    return Calls(lambda: net(*inputs), lambda: differentiate(*inputs), training)
 
 
-def in_graph(module: torch.nn.Module, array: np.ndarray, value_and_grad: Callable[..., Any]) -> Calls:
-    net, x = bridge.cell(module), on_device(array)
+def in_graph(module: torch.nn.Module, *arrays: np.ndarray, value_and_grad: Callable[..., Any]) -> Calls:
+    net, inputs = bridge.cell(module), [*map(on_device, arrays)]
     optimizer = bridge.optim.AdamW(net.trainable_params(), RATE)
     differentiate = value_and_grad(net, None, optimizer.parameters)
 
-    def forward(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        return net(x)
+    def forward(*inputs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(*inputs)
 
-    def gradients(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        return differentiate(x)
+    def gradients(*inputs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return differentiate(*inputs)
 
-    def training(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        _, gradients = differentiate(x)
+    def training(*inputs):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        _, gradients = differentiate(*inputs)
         return optimizer(gradients)
 
-    return Calls(*(functools.partial(ms.jit(function), x) for function in (forward, gradients, training)))
+    return Calls(*(functools.partial(ms.jit(function), *inputs) for function in (forward, gradients, training)))
 
 
-WAYS: dict[str, Callable[[torch.nn.Module, np.ndarray], Calls]] = {
+WAYS: dict[str, Callable[..., Calls]] = {
     "PyTorch": in_torch,
     "PyNative": functools.partial(pynative, value_and_grad=ms.value_and_grad),
     "PyNative in one": functools.partial(pynative, value_and_grad=bridge.value_and_grad),

@@ -41,6 +41,7 @@ EXCLUDED = {
     "python scripts/bench_calls.py": "it takes half an hour, and measures what other work on the machine would spoil",
     "python scripts/bench_calls.py --backward": "as above",
     "python scripts/bench_graph.py": "it takes minutes, and measures what other work on the machine would spoil",
+    "python scripts/bench_many_networks.py transformers geometric": "it takes minutes, and others' packages",
     "python scripts/bench_programs.py": "it takes minutes, and measures what other work on the machine would spoil",
     "python scripts/bench_first_call.py": "it measures what other work on the machine would spoil",
     "python scripts/bench_functions.py": "it measures what other work on the machine would spoil",
