@@ -57,7 +57,7 @@ def _bytes_of(calls: Iterable[_Memory], used: set[int]) -> int:
 
 def _apart(inputs: set[int], calls: list[_Memory], most: float, most_of_host: float) -> set[int]:
     """The positions of calls that have nothing to do with memory that varies from run to run, as that of inputs does.
-    All their results have no more bytes than that."""
+    All their results have at most so many bytes, those of what is of the host apart from the others."""
     varying = set(inputs)
     while True:
         before = len(varying)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -110,8 +111,10 @@ class Packed:
         is told, before any data says what is the longest sequence. The kernel compares that."""
         found = _size(tensor, *args, **kwargs)
         if self._sizes and storage_of(tensor) in self._sizes:
-            asks = next((frame for frame in (caller(), caller().f_back) if frame and frame.f_code is _PAD), None)
-            if asks is not None and asks.f_locals["total_length"] is not None:
+            asks: FrameType | None = caller()
+            if asks is not None and asks.f_code is not _PAD:
+                asks = asks.f_back  # from inside another stand-in
+            if asks is not None and asks.f_code is _PAD and asks.f_locals["total_length"] is not None:
                 return min(found, asks.f_locals["total_length"])
         return found
 

@@ -44,9 +44,9 @@ _FAMILY = "family "
 # What is tried for sizes that data decides, in the order in which Python asks for them: it may ask for one again.
 _UNEQUAL = (range(1, 33), range(4, 36), (1, 2), (4, 5))
 # And for integers that may be places in a table, in pairs or not, where as many are marked as are not the same.
-_PLACES = (0, 1, 2)
-# And for integers that are apart, in pairs or not, the steps: the first with which the function runs.
-_STEPS = (3, 1)
+_PLACES = Apart(0, 1, 3)
+# And for integers between which there is something: the first of these with which the function runs.
+_BETWEEN = (Apart(1, 3, 4), Apart(1, 1, 4))
 # And for the shares of a whole.
 _SHARES = (1, 2, 3)
 # Of so many answers each is tried the other way while MindSpore compiles.
@@ -259,16 +259,13 @@ class _Family:
                 divided[i] = filled(CARRIER, size)  # the last one gets what is left
             with contextlib.suppress(Exception):
                 found = self._of_both(found, self._sharing(divided)[0])
-        for step in _STEPS if len(self._integers) > 1 else ():
+        for integers in _BETWEEN if len(self._integers) > 1 else ():
             with contextlib.suppress(Exception):
-                found = self._of_both(found, self._sharing(self._with_integers(shapes, Apart(1, step, 4)))[0])
+                found = self._of_both(found, self._sharing(self._with_integers(shapes, integers))[0])
                 break
-        if len(self._integers) >= len(_PLACES):
-            places = [*shapes]
-            for size, i in zip(itertools.cycle(_PLACES), self._integers, strict=False):
-                places[i] = filled(CARRIER, size)
+        if len(self._integers) >= _PLACES.period:
             with contextlib.suppress(Exception):
-                found = self._of_both(found, self._sharing(places)[0])
+                found = self._of_both(found, self._sharing(self._with_integers(shapes, _PLACES))[0])
         return found
 
     def _with_larger(self, found: Plan, one: Sequence[Shape], other: Sequence[Shape]) -> Plan:
