@@ -444,7 +444,7 @@ def test_hooks_and_errors_of_a_step_that_is_repeated_without_python(monkeypatch:
         pair.own[0].asnumpy()
 
 
-def test_a_step_whose_gradients_lie_elsewhere_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_whose_gradients_lie_elsewhere_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     launches, launch = [], Launched.launch
 
     def counted(launched: Launched, addresses: tuple[int, ...]) -> Any:
@@ -461,13 +461,13 @@ def test_a_step_whose_gradients_lie_elsewhere_by_turns(monkeypatch: pytest.Monke
     def step(gradient):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return optimizer((gradient,))
 
-    given = [aten.clone(ms.Tensor(base * (i + 1))) for i in range(3)]
-    for i in range(24):
-        if i == 16:
+    given = [aten.clone(ms.Tensor(base * (i + 1))) for i in range(24)]
+    for i, gradient in enumerate(given):
+        if i == 8:
             launches.clear()
-        theirs.grad = on_device(base * (i % 3 + 1))
+        theirs.grad = on_device(base * (i + 1))
         expected.step()
-        step(given[i % 3])
+        step(gradient)
     assert np.array_equal(own.asnumpy(), theirs.detach().cpu().numpy())
     assert not launches
 

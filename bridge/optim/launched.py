@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +14,6 @@ from bridge.optim.repeated_step import RepeatedStep
 from bridge.primitive import direct
 from bridge.primitive.tensors import float_at, is_on_gpu, view_at
 from bridge.programs.sharing import Sharing
-
-_ORDERS = 8  # of addresses, by turns: MindSpore's memory may come back in several
 
 
 class Launched:
@@ -46,7 +45,7 @@ class Launched:
         self.specs: list[Any] = []
         self._addresses: tuple[int, ...] = ()
         self._views: list[torch.Tensor] = []
-        self._met: list[Any] = []  # of the last launches: what another one has to have too, to be repeated
+        self._met: Any = None  # of the last launch: what another one has to have too, to be repeated
 
     def launch(self, addresses: tuple[int, ...]) -> dict[str, Any] | None:
         """Take a step with the gradients, rates and parameters at these addresses (see Callee)."""
@@ -64,19 +63,26 @@ class Launched:
         return None if elsewhere else self._again(gradients)
 
     def _again(self, gradients: Sequence[torch.Tensor | None]) -> dict[str, Any] | None:
-        """What C++ needs to take this step again, if it is known and a launch before was like this one. With schedules
-        none is."""
+        """What C++ needs to take this step again, wherever the gradients are, if it is known and the launch before was
+        like this one. With schedules none is."""
         written, held = self.repeated.written(), self.rates.held()
         places = [direct.address(parameter) for parameter in held]
         if written is None or self.schedules or any(map(is_on_gpu, places)):
             return None
         values = [float_at(place) for place in places]
-        own = self._addresses, places, values
-        if own not in self._met:
-            self._met = [*self._met[1 - _ORDERS :], own]
+        addresses = [
+            address if position >= self.inputs else None
+            for address, position in zip(self._addresses, self.order, strict=True)
+        ]
+        own = addresses, places, values
+        if own != self._met:
+            self._met = own
             return None
+        numbers = itertools.count()
         return {
-            "addresses": self._addresses,
+            "addresses": addresses,
+            "gradients": gradients,
+            "positions": [self.order.index(next(numbers)) if given else None for given in self.has_gradient],
             "parameters": self.sharing.tensors,
             "containers": [self.sharing.tensors, self.rates.holders()],
             "questions": [
@@ -84,7 +90,6 @@ class Launched:
                 *((float_at, (place,), value) for place, value in zip(places[1:], values[1:], strict=True)),
             ],
             "rate": places[0],
-            "gradients": gradients,
             "step": written.address,
             "owner": written,
         }

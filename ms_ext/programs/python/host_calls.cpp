@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "programs/python/repeated_launch.h"
 
@@ -15,11 +14,7 @@ namespace {
 
 namespace py = pybind11;
 
-// Of one call, one for each of several orders of addresses (_ORDERS in bridge/optim/launched.py).
-using Launches = std::vector<std::shared_ptr<const ms_ext::RepeatedLaunch>>;
-using Repeated = std::unordered_map<int64_t, Launches>;
-
-constexpr size_t kMostLaunches = 8;
+using Repeated = std::unordered_map<int64_t, std::shared_ptr<const ms_ext::RepeatedLaunch>>;
 
 // Never freed, since a graph may run while the process ends.
 Repeated &repeated() {
@@ -35,10 +30,8 @@ py::object &host_function() {
 void call(int64_t number, void *const *addresses, size_t count) {
   const auto known = repeated().find(number);
   if (known != repeated().end()) {
-    const Launches launches = known->second;  // others may come meanwhile, on another thread
-    for (const auto &launch : launches) {
-      if (launch->run(addresses, count)) return;
-    }
+    const auto launch = known->second;  // another may come meanwhile, on another thread
+    if (launch->run(addresses, count)) return;
   }
   py::tuple given(count);
   for (size_t i = 0; i < count; ++i) given[i] = reinterpret_cast<uintptr_t>(addresses[i]);
@@ -80,11 +73,7 @@ bool ms_ext_repeat_host_call(int64_t number, PyObject *again) {
     if (again == Py_None) {
       repeated().erase(number);
     } else {
-      Launches &launches = repeated()[number];
-      const auto made = std::make_shared<const ms_ext::RepeatedLaunch>(py::reinterpret_borrow<py::dict>(again));
-      std::erase_if(launches, [&made](const auto &launch) { return launch->addresses() == made->addresses(); });
-      if (launches.size() == kMostLaunches) launches.erase(launches.begin());
-      launches.push_back(made);
+      repeated()[number] = std::make_shared<const ms_ext::RepeatedLaunch>(py::reinterpret_borrow<py::dict>(again));
     }
     return true;
   } catch (...) {

@@ -17,20 +17,18 @@ class RepeatedStep;
 class __attribute__((visibility("hidden"))) RepeatedLaunch {
  public:
   // Args: a dictionary with
-  //     "addresses": of the launch's tensors, in their order
+  //     "addresses": of the launch's tensors, in their order; None where a tensor may be anywhere
+  //     "gradients": what RepeatedStep::again takes, and "positions": of their addresses among those, None without one
   //     "parameters": PyTorch's, which have to stay where they are
   //     "containers": which have to hold the same objects
   //     "questions": tuples of a function, its arguments, and the answer that it has to give
   //     "rate": the address of a float on the host, which has to have the same value. One of the questions is where
   //         the rate is now
-  //     "gradients", "step": what RepeatedStep::again takes, and the address of that step
-  //     "owner": of the step, which lives as long
+  //     "step": the address of the step, and "owner": of the step, which lives as long
   explicit RepeatedLaunch(const pybind11::dict &given);
 
   // Takes the step. If it may be another, it does nothing: false.
   bool run(void *const *addresses, size_t count) const;
-
-  const std::vector<void *> &addresses() const { return addresses_; }
 
  private:
   struct Question {
@@ -41,13 +39,14 @@ class __attribute__((visibility("hidden"))) RepeatedLaunch {
 
   bool is_again(void *const *addresses, size_t count) const;
 
-  std::vector<void *> addresses_;
+  std::vector<void *> addresses_;                                // null where any will do
   std::vector<std::pair<at::Tensor, const void *>> parameters_;  // and where their data is
   std::vector<Question> questions_;
   Contents contents_;
   const float *rate_;
-  float value_;  // of the rate
-  pybind11::list gradients_;
+  float value_;                                // of the rate
+  mutable std::vector<at::Tensor> gradients_;  // where they were last; undefined where a parameter has none
+  std::vector<size_t> positions_;              // of their addresses
   pybind11::object owner_;
   const RepeatedStep *step_;
 };

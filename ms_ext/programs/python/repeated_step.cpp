@@ -16,12 +16,21 @@ namespace py = pybind11;
 using repeated::Layout;
 using repeated::Registers;
 
+std::vector<at::Tensor> tensors_in(const py::list &list) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(list.size());
+  for (const py::handle object : list) {
+    tensors.push_back(object.is_none() ? at::Tensor() : THPVariable_Unpack(object.ptr()));
+  }
+  return tensors;
+}
+
 RepeatedStep::RepeatedStep(const py::list &parts, const py::list &gradients, py::object optimizer, py::list containers)
     : optimizer_(std::move(optimizer)), containers_(std::move(containers)) {
   std::vector<Layout> given;
-  for (const py::handle gradient : gradients) {
+  for (const at::Tensor &gradient : tensors_in(gradients)) {
     gradients_.emplace_back();
-    if (!gradient.is_none()) gradients_.back() = given.emplace_back(THPVariable_Unpack(gradient.ptr()));
+    if (gradient.defined()) gradients_.back() = given.emplace_back(gradient);
   }
   for (const py::handle part : parts) parts_.push_back(repeated::part_of(py::reinterpret_borrow<py::tuple>(part)));
   swept_ = repeated::bring_together(&parts_, given);
@@ -44,11 +53,10 @@ void RepeatedStep::look_again() {
   contents_.emplace(roots, /*besides=*/"lr", /*is_deep=*/true);
 }
 
-bool RepeatedStep::is_for(const py::list &gradients) const {
+bool RepeatedStep::is_for(const std::vector<at::Tensor> &gradients) const {
   return std::equal(gradients_.begin(), gradients_.end(), gradients.begin(), gradients.end(),
-                    [](const std::optional<Layout> &layout, const py::handle &gradient) {
-                      return layout ? !gradient.is_none() && layout->is_of(THPVariable_Unpack(gradient.ptr()))
-                                    : gradient.is_none();
+                    [](const std::optional<Layout> &layout, const at::Tensor &gradient) {
+                      return layout.has_value() == gradient.defined() && (!layout || layout->is_of(gradient));
                     });
 }
 
@@ -61,13 +69,13 @@ bool RepeatedStep::find_rates(Registers *registers) const {
   return true;
 }
 
-bool RepeatedStep::again(const py::list &gradients) const {
+bool RepeatedStep::again(const std::vector<at::Tensor> &gradients) const {
   const py::object step = py::type::of(optimizer_).attr("step");
   if (!is_for(gradients) || !step.is(step_) || !contents_->are_same()) return false;
   Registers registers;
   registers.reserve(std::max(registers_, gradients.size()));
-  for (const py::handle gradient : gradients) {
-    if (!gradient.is_none()) registers.emplace_back(THPVariable_Unpack(gradient.ptr()));
+  for (const at::Tensor &gradient : gradients) {
+    if (gradient.defined()) registers.emplace_back(gradient);
   }
   if (!find_rates(&registers)) return false;
   registers.resize(std::max(registers_, registers.size()));
@@ -116,8 +124,8 @@ void ms_ext_free_repeated_step(void *step) { delete static_cast<RepeatedStep *>(
 
 int ms_ext_repeat_step(const void *step, PyObject *gradients) {
   try {
-    return static_cast<const RepeatedStep *>(step)->again(pybind11::reinterpret_borrow<pybind11::list>(gradients)) ? 1
-                                                                                                                   : 0;
+    const auto tensors = ms_ext::tensors_in(pybind11::reinterpret_borrow<pybind11::list>(gradients));
+    return static_cast<const RepeatedStep *>(step)->again(tensors) ? 1 : 0;
   } catch (...) {
     torch::translate_exception_to_python(std::current_exception());
     return -1;

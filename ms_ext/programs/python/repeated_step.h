@@ -12,6 +12,9 @@
 
 namespace ms_ext {
 
+// PyTorch's tensors in a list; None is an undefined one.
+std::vector<at::Tensor> tensors_in(const pybind11::list &list);
+
 // Used with the GIL.
 class __attribute__((visibility("hidden"))) RepeatedStep {
  public:
@@ -20,12 +23,13 @@ class __attribute__((visibility("hidden"))) RepeatedStep {
                pybind11::list containers);
 
   // Makes the step, if all is as when it was written down, or looked at again. If not, it does nothing: false.
-  bool again(const pybind11::list &gradients) const;
+  // The gradient of a parameter that has none is undefined.
+  bool again(const std::vector<at::Tensor> &gradients) const;
 
   void look_again();
 
  private:
-  bool is_for(const pybind11::list &gradients) const;
+  bool is_for(const std::vector<at::Tensor> &gradients) const;
   bool find_rates(repeated::Registers *registers) const;
   void run(repeated::Registers *registers) const;
 
