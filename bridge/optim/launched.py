@@ -9,6 +9,7 @@ from typing import Any
 import mindspore as ms
 import torch
 
+from bridge.optim.left_out import without_zeros
 from bridge.optim.rates import Rates
 from bridge.optim.repeated_step import RepeatedStep
 from bridge.primitive import direct
@@ -25,6 +26,7 @@ class Launched:
         rates: the optimizer's.
         schedules: how many learning rates of schedules it gets.
         has_gradient: for each parameter whether it gets a gradient, too.
+        left_out: the positions of the parameters that get one although the loss does not depend on them.
 
     Attributes:
         order: of the addresses, among rates, gradients and parameters.
@@ -32,7 +34,13 @@ class Launched:
     """
 
     def __init__(
-        self, repeated: RepeatedStep, sharing: Sharing, rates: Rates, schedules: int, has_gradient: Sequence[bool]
+        self,
+        repeated: RepeatedStep,
+        sharing: Sharing,
+        rates: Rates,
+        schedules: int,
+        has_gradient: Sequence[bool],
+        left_out: Sequence[int],
     ) -> None:
         self.repeated = repeated
         self.sharing = sharing
@@ -40,6 +48,8 @@ class Launched:
         self.schedules = schedules
         self.has_gradient = has_gradient
         self.inputs = schedules + sum(has_gradient)
+        self._may_be_left_out = left_out
+        self._left_out: list[int] | None = None
         self._trained = sharing.state.are_trained()  # another graph is compiled when one is frozen or set free
         self.order: list[int] = []
         self.specs: list[Any] = []
@@ -54,6 +64,11 @@ class Launched:
         given = iter(tensors[self.schedules : self.inputs])
         gradients = [next(given) if has_gradient else None for has_gradient in self.has_gradient]
         gradients = of_trained(self._trained, gradients)
+        if self._left_out is None:  # of a graph, each run has the same
+            found = without_zeros(gradients, self._may_be_left_out)
+            self._left_out = [i for i in self._may_be_left_out if found[i] is None]
+        for position in self._left_out:
+            gradients[position] = None
         elsewhere = self._move(tensors[self.inputs :])
         try:
             self.repeated.take(gradients)

@@ -20,13 +20,14 @@ from bridge import _mindspore
 from bridge.op import devices, dtypes
 from bridge.optim.host_call import host_call
 from bridge.optim.launched import Launched, of_trained
+from bridge.optim.left_out import without_zeros
 from bridge.optim.rates import Rates, item_of
 from bridge.optim.repeated_step import RepeatedStep, forget_gradients, set_gradients
 from bridge.primitive.graph_calls import GraphTensor, graph_call
 from bridge.primitive.kernel import one_at_a_time
 from bridge.primitive.tensors import torch_view
 from bridge.programs import tree
-from bridge.programs.modes import note_written
+from bridge.programs.modes import is_left_out, note_written
 from bridge.programs.sharing import Sharing
 
 
@@ -86,9 +87,8 @@ class Step(_mindspore.CompiledAsMethod):
             _mindspore.wait()
             places = [tensor.device for tensor in self.sharing.tensors]  # a tensor of MindSpore's may be on the host
             views = map(torch_view, _as_list(gradients))
-            set_gradients(
-                self.sharing.tensors, self._trained([view.to(place) for view, place in zip(views, places, strict=True)])
-            )
+            found = [view.to(place) for view, place in zip(views, places, strict=True)]
+            set_gradients(self.sharing.tensors, self._received(self._trained(found)))
             return torch_view(loss).clone()
 
         with _mindspore.one_graph_at_a_time, one_at_a_time:
@@ -127,7 +127,12 @@ class Step(_mindspore.CompiledAsMethod):
         return of_trained(self.sharing.state.are_trained(), gradients)
 
     def _step(self, gradients: Sequence[torch.Tensor | None]) -> None:
-        self._repeated.take(self._trained(gradients))
+        self._repeated.take(self._received(self._trained(gradients)))
+
+    def _received(self, gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+        """The gradients that backward passes have found."""
+        left_out = self.sharing.state.take_left_out()
+        return without_zeros(gradients, left_out) if left_out else gradients
 
     @functools.cached_property
     def call(self) -> Any:
@@ -150,7 +155,8 @@ class Step(_mindspore.CompiledAsMethod):
         self.sharing.state.stay()
         note_written(self.sharing.tensors)
         has_gradient = [gradient is not None for gradient in gradients]
-        launched = Launched(self._repeated, self.sharing, self.rates, len(rates), has_gradient)
+        left_out = [i for i, tensor in enumerate(self.sharing.tensors) if is_left_out(tensor)]
+        launched = Launched(self._repeated, self.sharing, self.rates, len(rates), has_gradient, left_out)
         self._launched.append(launched)
         given = [*rates, *(gradient for gradient in gradients if gradient is not None)]
         call, launched.order = host_call(self.name, launched, given, parameters, devices.own_kernels())

@@ -55,7 +55,7 @@ class _Differentiated:
         """Ask for the gradients of what is in the state at a call: a module may have other parameters by then."""
         positions = {id(tensor): position for position, tensor in enumerate(state.tensors)}
         self._places = [positions[id(tensor)] for tensor in self._tensors]
-        self._tensors = state.tensors
+        self._state, self._tensors = state, state.tensors
         self._names, self._parameters = [*state.parameters], [*state.parameters.values()]
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -72,7 +72,14 @@ class _Differentiated:
         if not found.tensors:
             raise TypeError(f"bridge.value_and_grad: the function gives no Tensor, but a {type(value).__name__}")
         asked = [*(given[position] for position in self.positions), *(self._tensors[place] for place in self._places)]
-        gradients: Sequence[Any] = _gradients(self._differentiated(value, found.tensors), asked, is_inside)
+        roots = self._differentiated(value, found.tensors)
+        received = gradients_of(roots, asked, create_graph=is_inside)
+        if not is_inside:
+            self._state.note_gradients(self._places, received[len(self.positions) :])
+        gradients: Sequence[Any] = [  # zero for what the results do not depend on, as MindSpore has it
+            torch.zeros_like(tensor) if gradient is None else gradient
+            for tensor, gradient in zip(asked, received, strict=True)
+        ]
         if self.ids is not None:
             gradients = list(zip(self.ids, gradients, strict=True))
         results = found.tensors if is_inside else [tensor.detach() for tensor in found.tensors]
@@ -124,12 +131,6 @@ def _leaf(args: Sequence[Any], position: int, is_inside: bool) -> torch.Tensor:
         )
     own: torch.Tensor = args[position]
     return own.view_as(own) if is_inside and own.requires_grad else own.detach().requires_grad_()
-
-
-def _gradients(results: Sequence[torch.Tensor], asked: Sequence[torch.Tensor], is_inside: bool) -> list[torch.Tensor]:
-    """Zero for what the results do not depend on, as MindSpore has it."""
-    found = zip(asked, gradients_of(results, asked, create_graph=is_inside), strict=True)
-    return [torch.zeros_like(tensor) if gradient is None else gradient for tensor, gradient in found]
 
 
 def value_and_grad(

@@ -40,7 +40,7 @@ from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.held import Changes
 from bridge.programs.kept_elsewhere import is_own
 from bridge.programs.kernel import count_kernel, forward_kernel, program_call, program_result
-from bridge.programs.modes import changed_before, note_written
+from bridge.programs.modes import changed_before, note_differentiated, note_written
 from bridge.programs.module_code import asks_whether_one
 from bridge.programs.refusals import (
     PythonDraws,
@@ -55,7 +55,7 @@ from bridge.programs.refusals import (
 )
 from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.size_numbers import SizeNumber
-from bridge.programs.sizes import AllSizes, OtherForm, Unlike, for_all_sizes, is_inferring, trying
+from bridge.programs.sizes import AllSizes, OtherForm, Unlike, for_all_sizes, is_family, is_inferring, trying
 from bridge.programs.state import State, refuse_other
 from bridge.programs.written_down import Written, write_down
 
@@ -308,6 +308,7 @@ class GraphProgram:
 
         found, tensors = capture_again(find)
         note_written(self.state.tensors[i] for i in found.written if i < len(self.state.tensors))
+        note_differentiated(self.state.tensors, self._have_gradients(found))
         kernel = forward_kernel(self.name, found, device, self.is_differentiable)
         # What it writes to has to be the Parameter itself.
         inputs = [tensor if i in found.written else _read(tensor) for i, tensor in enumerate(tensors)]
@@ -315,6 +316,14 @@ class GraphProgram:
         results = [program_result(call, found.forward, i) for i in range(found.results)]
         value = result_tree.expression(found.tree, results)
         return value if result_tree.has_tensors(found.tree) else Call(depend, [value, results[0]])
+
+    def _have_gradients(self, found: plan.Plan) -> list[bool]:
+        """Which tensors of the state may get gradients."""
+        count = len(self.state.tensors)
+        if self.is_differentiable and not found.no_gradient:
+            return [gradient is not None for gradient in found.gradients[:count]]
+        is_one = not is_family(found.forward)
+        return [not (is_one and position in found.left_out) for position in range(count)]
 
     def _found_with_answers(self, wanted: _Wanted, tensors: list[Any], device: Device) -> tuple[plan.Plan, list[Any]]:
         """See _found_with_sizes. Where the program asks for data, the answers count as sizes."""
@@ -689,7 +698,7 @@ class GraphProgram:
         if written is not None:
             which = arguments.path(written - first)
             raise Refusal(f"{self.name} writes to its input {which}, which a graph must not: give it a copy")
-        found.tree = form
+        found.tree, found.left_out = form, self.state.left_out
         if found.no_gradient and differentiates_arguments and not has_class(found.no_gradient):
             found.no_gradient = all_are_differentiated(found.no_gradient)
         for what in left_out:

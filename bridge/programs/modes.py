@@ -223,6 +223,7 @@ class _Compiling(threading.local):
     states: list[InGraph] | None = None
     cells: list[ms.nn.Cell] | None = None
     written: Sequence[torch.Tensor] = ()
+    have_gradients: dict[int, bool] | None = None  # by ids of tensors
 
 
 _compiling = _Compiling()
@@ -240,6 +241,18 @@ def note(state: InGraph) -> None:
 def note_written(tensors: Iterable[torch.Tensor]) -> None:
     """What this thread compiles has a program that writes to these."""
     _compiling.written = [*_compiling.written, *tensors]
+
+
+def note_differentiated(tensors: Iterable[torch.Tensor], have_gradients: Iterable[bool]) -> None:
+    """What this thread compiles has a program that has these, and whether it gives them gradients."""
+    if (found := _compiling.have_gradients) is not None:
+        for tensor, has_gradient in zip(tensors, have_gradients, strict=True):
+            found[id(tensor)] = found.get(id(tensor), False) or has_gradient
+
+
+def is_left_out(tensor: torch.Tensor) -> bool:
+    """Whether programs of what this thread compiles have this tensor, and none gives it a gradient."""
+    return not (_compiling.have_gradients or {}).get(id(tensor), True)
 
 
 def changed_before(module: torch.nn.Module) -> str:
@@ -276,11 +289,14 @@ def _compile(compiled: Any, owner: Any, compile_as: Callable[[str], Any]) -> Any
         others = 0 if of_owner is None else of_owner.others + 1
         of_owner = of_owners[id(owner)] = _OfOwner(_reference(owner), others, _Graphs())
     graphs = of_owner.graphs
-    before = _compiling.states, _compiling.cells, _compiling.written
-    _compiling.states, _compiling.cells, _compiling.written = [], [], ()
+    states: list[InGraph] = []
+    cells: list[ms.nn.Cell] = []
+    before = vars(_compiling).copy()
+    vars(_compiling).update(states=states, cells=cells, written=(), have_gradients={})
     try:
         found = compile_as((f"object{of_owner.others}." if of_owner.others else "") + graphs.name())
-        graphs.add(_compiling.states, _compiling.cells)
+        graphs.add(states, cells)
         return found
     finally:
-        _compiling.states, _compiling.cells, _compiling.written = before
+        vars(_compiling).clear()
+        vars(_compiling).update(before)

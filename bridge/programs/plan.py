@@ -69,6 +69,7 @@ class Plan:
         no_gradient: why there is no backward although a gradient may be asked for: PyTorch's error (`error_of`).
         finds_tensors: whether the function finds tensors with data, besides its state.
         left: the names of what its calls leave for others, which a graph does not write.
+        left_out: see State. The function is one that differentiates.
     """
 
     forward: ProgramFile
@@ -81,6 +82,7 @@ class Plan:
     no_gradient: str
     finds_tensors: bool = True
     left: list[str] = field(default_factory=list, compare=False)
+    left_out: list[int] = field(default_factory=list, compare=False)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

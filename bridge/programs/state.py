@@ -66,6 +66,7 @@ class State:
         tensors: PyTorch's tensors, in the same order.
         modules, cells, named: see above.
         may_change: whether the modules may put other tensors in the place of some.
+        left_out: the positions of the tensors for which the function, if it differentiates, has found no gradient last.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class State:
         self.modules, self.cells, self.named = modules, cells, named
         self.parameters: dict[str, ms.Parameter] = {}
         self.tensors: list[torch.Tensor] = []
+        self.left_out: list[int] = []
         positions: dict[int, int] = {}
         for name, tensor in tensors.items():
             if id(tensor) not in positions:
@@ -176,6 +178,17 @@ class State:
     def are_trained(self) -> list[bool]:
         """Which parameters and buffers are not frozen, in whichever framework that was said last."""
         return self._calls.are_trained()  # type: ignore[no-any-return]
+
+    def note_gradients(self, positions: Sequence[int], gradients: Sequence[torch.Tensor | None]) -> None:
+        """For optimizers: what a backward pass has found for the tensors at these positions. MindSpore gets zeros in
+        the place of None."""
+        self.left_out = [i for i, gradient in zip(positions, gradients, strict=True) if gradient is None]
+        if _get_current_dispatch_mode() is None:  # not a capture
+            self._calls.note_gradients([*positions], [*gradients])
+
+    def take_left_out(self) -> list[int]:
+        """The positions of the tensors for which backward passes since the last call of this have found nothing."""
+        return self._calls.take_left_out()  # type: ignore[no-any-return]
 
     def has_hooks(self) -> bool:
         """Whether one of them has hooks of PyTorch's for its gradient."""

@@ -5,6 +5,7 @@
 #include "mindspore/python/module.h"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -276,6 +277,11 @@ class Graph {
   bool is_torch_code_;
 };
 
+// What backward passes have found for a Parameter since an optimizer last asked. They run on threads of MindSpore's.
+struct Received {
+  std::atomic<bool> gradient = false, nothing = false;
+};
+
 // Stands for a call where MindSpore's templates want a type.
 struct ModuleCall;
 
@@ -286,9 +292,14 @@ namespace mindspore::pynative::autograd {
 // A recorded call.
 template <>
 struct CppFunctionNode<ModuleCall> final : public BackwardNode {
-  // Records nothing yet: `record` does.
-  CppFunctionNode(const std::string &name, size_t outputs, std::unique_ptr<Graph> graph, int gpu, bool has_hooks)
-      : BackwardNode(name, outputs), graph_(std::move(graph)), gpu_(gpu), has_hooks_(has_hooks) {}
+  // Records nothing yet: `record` does. Args, besides: what the last of the inputs receive, which are Parameters.
+  CppFunctionNode(const std::string &name, size_t outputs, std::unique_ptr<Graph> graph, int gpu, bool has_hooks,
+                  std::vector<std::shared_ptr<Received>> received)
+      : BackwardNode(name, outputs),
+        graph_(std::move(graph)),
+        gpu_(gpu),
+        has_hooks_(has_hooks),
+        received_(std::move(received)) {}
 
   // Args: the tensors that have a gradient; the results; the inputs that the module wrote to, which are results too.
   void record(const TensorPtrList &inputs, TensorPtrList outputs, const TensorPtrList &written) {
@@ -329,7 +340,10 @@ struct CppFunctionNode<ModuleCall> final : public BackwardNode {
     const OnStream on_stream(place);
     ValuePtrList values;
     for (const TensorMemory &found : graph_->differentiate(cotangents, wanted.get())) {
-      values.push_back(found.dtype == nullptr ? kNone : ValuePtr(tensor_on(found, Place::stream_id_of(place))));
+      const size_t i = values.size(), first = inputs_ - received_.size();
+      const bool is_nothing = found.dtype == nullptr;
+      if (i >= first && wanted[i]) (is_nothing ? received_[i - first]->nothing : received_[i - first]->gradient) = true;
+      values.push_back(is_nothing ? kNone : ValuePtr(tensor_on(found, Place::stream_id_of(place))));
     }
     return values;
   }
@@ -351,6 +365,7 @@ struct CppFunctionNode<ModuleCall> final : public BackwardNode {
   std::unique_ptr<Graph> graph_;
   int gpu_;
   bool has_hooks_;
+  std::vector<std::shared_ptr<Received>> received_;
   size_t inputs_ = 0;
   AutogradContext context_;
 };
@@ -407,6 +422,7 @@ struct Known {
   bool is_torchs = true;                           // whether that memory is PyTorch's own
   mindspore::device::DeviceAddressPtr for_graphs;  // the memory that graphs go on with; null if it is in none
   std::vector<std::unique_ptr<Held>> held;         // PyTorch's on that
+  std::shared_ptr<Received> received = std::make_shared<Received>();
 };
 
 // With the GIL.
@@ -447,6 +463,7 @@ class Shared {
   TensorPtr tensor() const { return mindspore::tensor::ConvertToTensor(own_); }
   const py::object &torch() const { return torch_; }
   bool requires_grad() const { return known_->requires_grad; }
+  const std::shared_ptr<Received> &received() const { return known_->received; }
 
   // Follows the framework in which it changed: whose memory is another, or who froze it.
   void follow(const TensorPtr &tensor, int gpu) {
@@ -707,6 +724,24 @@ class Module {
     return found;
   }
 
+  // Tells `take_left_out` what a backward pass has found for the parameters at these positions: None is nothing.
+  void note_gradients(const std::vector<size_t> &positions, const py::list &gradients) const {
+    for (size_t i = 0; i < positions.size(); ++i) {
+      const auto &received = shared_.at(positions[i]).received();
+      (gradients[i].is_none() ? received->nothing : received->gradient) = true;
+    }
+  }
+
+  // The positions of the parameters for which backward passes since the last call of this have found nothing.
+  std::vector<size_t> take_left_out() const {
+    std::vector<size_t> found;
+    for (size_t i = 0; i < shared_.size(); ++i) {
+      const bool has_gradient = shared_[i].received()->gradient.exchange(false);
+      if (shared_[i].received()->nothing.exchange(false) && !has_gradient) found.push_back(i);
+    }
+    return found;
+  }
+
   // Whether a parameter has, or had, hooks of PyTorch's for its gradient.
   bool has_hooks() const {
     return std::any_of(shared_.begin(), shared_.end(),
@@ -834,6 +869,7 @@ class Module {
   void record(const Call &call, const Objects &results, const TensorPtrList &own, int gpu, bool has_hooks) const {
     TensorPtrList recorded, outputs, written;
     Objects leaves, roots;
+    std::vector<std::shared_ptr<Received>> received;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       if (call.leaves[i]) {
         recorded.push_back(call.inputs[i]);
@@ -848,6 +884,7 @@ class Module {
       if (!shared_[i].requires_grad()) continue;
       recorded.push_back(call.shared[i]);
       leaves.push_back(shared_[i].torch());
+      received.push_back(shared_[i].received());
     }
     for (size_t i = 0; i < own.size(); ++i) {
       if (!requires_grad(results[i])) continue;
@@ -859,7 +896,7 @@ class Module {
     for (size_t i = 0; i < outputs.size(); ++i) graph->watch(outputs[i], roots[i]);
     for (size_t i = 0; i < call.inputs.size(); ++i) graph->watch(call.inputs[i], call.views[i]);
     for (size_t i = 0; i < shared_.size(); ++i) graph->watch(call.shared[i], shared_[i].torch());
-    auto node = std::make_shared<Recorded>(name_, roots.size(), std::move(graph), gpu, has_hooks);
+    auto node = std::make_shared<Recorded>(name_, roots.size(), std::move(graph), gpu, has_hooks, received);
     const py::gil_scoped_release released;
     node->record(recorded, std::move(outputs), written);
   }
@@ -945,6 +982,8 @@ void define_module(py::module &module) {
       .def("is_assigned", &Module::is_assigned)
       .def("follow_requires_grad", &Module::follow_requires_grad)
       .def("are_trained", &Module::are_trained)
+      .def("note_gradients", &Module::note_gradients)
+      .def("take_left_out", &Module::take_left_out)
       .def("has_hooks", &Module::has_hooks)
       .def("mark", &Module::mark)
       .def_static("runs_plainly", &Module::runs_plainly)
