@@ -22,13 +22,11 @@ struct NamedType {
 constexpr NamedType kTypes[] = {MS_EXT_DTYPES(MS_EXT_NAMED)};
 #undef MS_EXT_NAMED
 
-// MindSpore's other names for some of them, and float8, which it writes without the underscore.
+// MindSpore's other names for some of them: float8 without the underscore.
 constexpr NamedType kMoreTypes[] = {
     {"float", c10::kFloat},
     {"int", c10::kInt},
     {"uint", c10::kUInt32},
-    {"float8_e4m3fn", c10::kFloat8_e4m3fn},
-    {"float8_e5m2", c10::kFloat8_e5m2},
     {"float8e4m3fn", c10::kFloat8_e4m3fn},
     {"float8e5m2", c10::kFloat8_e5m2},
 };

@@ -605,9 +605,12 @@ def test_a_module_of_pytorchs_has_gradients_and_is_followed(is_method: bool, mod
     def loss(x: Any) -> Any:
         return aten.sum(module(x))
 
-    differentiate = ms.value_and_grad(
-        bridge.fuse(Trains(module).loss if is_method else loss), None, net.trainable_params()
-    )
+    fused = bridge.fuse(Trains(module).loss if is_method else loss)
+
+    def of_fused(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore, whose 2.8 differentiates functions only
+        return fused(x)
+
+    differentiate = ms.value_and_grad(of_fused, None, net.trainable_params())
 
     def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
         return differentiate(x)

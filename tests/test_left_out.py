@@ -84,6 +84,7 @@ def of_torch(module: torch.nn.Module, name: str, options: dict[str, Any], of: Ca
 
 def check(module: torch.nn.Module, optimizer: Any, expected: Any) -> None:
     theirs, their_optimizer = expected
+    ms.runtime.synchronize()
     for (name, own), tensor in zip(module.state_dict().items(), theirs.state_dict().values(), strict=True):
         assert torch.equal(own, tensor), name
     assert optimizer.state_dict()["state"].keys() == their_optimizer.state_dict()["state"].keys()

@@ -21,6 +21,7 @@ from mindspore import nn
 
 import bridge
 import of_users.settings
+from bridge import aten, optim
 from bridge.programs import attributes, plan
 from of_users import networks, settings
 from shared import data, modes, on_device, torch_device
@@ -1096,3 +1097,83 @@ def test_every_key_of_a_dictionary_counts(key: str) -> None:
         module.numbers[key] = number
         for _ in range(4):
             assert call(ms.Tensor(np.ones(1, np.float32))).asnumpy() == number
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_a_new_cell_after_each_change_of_dtype(jit: bool) -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 4))
+    module.to(torch_device())
+    last: torch.Tensor = module.get_parameter("2.bias")
+    former: list[Any] = []
+
+    def training() -> tuple[Any, Any]:
+        net = bridge.cell(module)
+        optimizer = optim.SGD(net.trainable_params(), 0.1)
+
+        def loss_of(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            return aten.sum(net(x))
+
+        differentiate = ms.value_and_grad(loss_of, None, optimizer.parameters)
+
+        def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+            _, gradients = differentiate(x)
+            return optimizer(gradients)
+
+        return ms.jit(step) if jit else step, net
+
+    for _ in range(3):
+        for dtype in (torch.float32, torch.float64):
+            module.to(dtype)
+            step, net = training()
+            x = ms.Tensor(data(2, 4).astype(np.float64 if dtype is torch.float64 else np.float32))
+            for _ in range(3):
+                before = last.detach().clone()
+                step(x)
+                ms.runtime.synchronize()
+                assert ((before - last.detach() - 0.2).abs() < 1e-5).all()
+            former.append((step, net))
+    for step, net in former[:-1]:
+        for call in (step, net):
+            with pytest.raises(ValueError, match="has another Parameter by now"):
+                call(ms.Tensor(data(2, 4)))
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_memory_that_is_not_contiguous_and_anothers(is_tied: bool) -> None:
+    class Coder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            flat = torch.randn(3, 8)
+            self.code = torch.nn.Parameter(flat if is_tied else flat[:, :4])
+            self.decode = torch.nn.Parameter(flat.t() if is_tied else flat[:, 4:])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ self.code @ (self.decode if is_tied else self.decode.t())
+
+    module, x = Coder(), data(2, 3)
+    if is_tied:
+        with pytest.raises(ValueError, match=r"decode and code have the same memory, and decode is not contiguous"):
+            bridge.cell(module)
+    else:
+        assert (bridge.cell(module)(ms.Tensor(x)).asnumpy() == module(on_device(x)).detach().cpu().numpy()).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("jit", [False, True])
+def test_buffers_of_float8(dtype: torch.dtype, jit: bool) -> None:
+    class Quantized(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", torch.randn(4, 4).to(dtype))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ self.get_buffer("weight").to(x.dtype)
+
+    module, x = Quantized().to(torch_device()), data(2, 4)
+    expected, net = module(on_device(x)), bridge.cell(module)
+
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    assert ((ms.jit(call) if jit else call)(ms.Tensor(x)).asnumpy() == expected.cpu().numpy()).all()

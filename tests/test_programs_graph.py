@@ -26,6 +26,7 @@ from torch.nn import functional as F
 import bridge
 from bridge import aten
 from bridge.op import devices
+from bridge.primitive.tensors import torch_view
 from bridge.programs import capture, store
 from bridge.programs.state import State
 from shared import class_at_sync, data, on_device, torch_device
@@ -71,6 +72,70 @@ class Recurrent(nn.Module):
     def forward(self, x: torch.Tensor) -> Any:
         y, (h, _) = self.lstm(x)
         return self.gru(y)[0], h
+
+
+class RecurrentCast(Recurrent):
+    """On a GPU, autocast copies the weights to parts of one piece of memory."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        with torch.autocast(x.device.type, torch.bfloat16):
+            y, h = super().forward(x)
+        return y.float(), h.float()
+
+
+class CastInside(nn.Module):
+    """Operators that call others for which autocast casts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = nn.Bilinear(4, 4, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x.device.type, torch.bfloat16):
+            grid = F.affine_grid(self.both(x, x).view(-1, 2, 3), [len(x), 1, 3, 3], align_corners=False)
+        return grid.float()
+
+
+class Assembled(nn.Module):
+    """Tensors that get parts of a storage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(3, 4)), nn.Parameter(torch.randn(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        both = torch.zeros(15, device=x.device)
+        weight = torch.empty(0, device=x.device).set_(both.untyped_storage(), 3, (3, 4), (4, 1))
+        bias = torch.empty(0, device=x.device).set_(both.untyped_storage(), 0, (3,), (1,))
+        weight.copy_(self.weight)
+        bias.copy_(self.bias)
+        return F.linear(x, weight, bias) * both.detach().sum()
+
+
+class OnTheHost(nn.Module):
+    """Calls on the host, whose gradients take there what they have saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        factors = torch.exp(y.cpu().double() / 3).to(y)
+        return y * factors + torch.tanh(y.sum(0).cpu()).to(y.device)
+
+
+class LengthsOnTheHost(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        labels = torch.tensor([[1, 2, 4], [3, 3, 1]], device=x.device)
+        found = self.layer(x).log_softmax(-1)
+        mean = F.ctc_loss(found, labels, torch.tensor([6, 5]), torch.tensor([3, 2]))
+        numbers: Any = (6, 5), [2, 3]
+        return mean + F.ctc_loss(found, labels, input_lengths=numbers[0], target_lengths=numbers[1], reduction="sum")
 
 
 class Factors(nn.Module):
@@ -407,6 +472,11 @@ MODULES: list[Any] = [
     (OfDistributions, [floats(3, 4)]),
     (lambda: nn.TransformerEncoderLayer(16, 2, 32, 0.1, batch_first=True), [floats(2, 5, 16)]),
     (Recurrent, [floats(3, 4, 5)]),
+    (RecurrentCast, [floats(3, 4, 5)]),
+    (CastInside, [floats(2, 4)]),
+    (Assembled, [floats(2, 4)]),
+    (OnTheHost, [floats(4, 8)]),
+    (LengthsOnTheHost, [floats(6, 2, 4)]),
 ]
 
 
@@ -474,7 +544,7 @@ class Step:
 @pytest.mark.parametrize("make, inputs", MODULES)
 def test_steps_are_pytorchs(make: Callable[[], nn.Module], inputs: Any, train: bool) -> None:
     """Three training steps of a module in PyTorch and of its Cell have the same bits."""
-    if make in (Recurrent, Samples) and devices.target() == "GPU" and not train:
+    if make in (Recurrent, RecurrentCast, Samples) and devices.target() == "GPU" and not train:
         pytest.skip("PyTorch differentiates cuDNN's recurrent layers in training mode only")
     device = devices.torch_name(devices.target())
     torch.manual_seed(0)
@@ -507,6 +577,25 @@ def test_steps_are_pytorchs(make: Callable[[], nn.Module], inputs: Any, train: b
         state = dict((*reference.named_parameters(), *reference.named_buffers()))
         parameters_of = cell.program.state.parameters
         assert_equal([state[name] for name in parameters_of], parameters_of.values())
+
+
+def test_a_result_of_bfloat16_without_dimensions() -> None:
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(0.3, dtype=torch.bfloat16))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x.to(torch.bfloat16) * self.scale).sum()
+
+    module, x = Loss().to(torch_device()), data(3, 4)
+    expected = module(on_device(x))
+    (gradient,) = torch.autograd.grad(expected, [module.scale])
+    cell = as_cell(module)
+    value, gradients = ms.jit(ms.value_and_grad(cell, None, cell.trainable_params()))(ms.Tensor(x))
+    for own, other in zip((value, *gradients), (expected, gradient), strict=True):
+        assert own.dtype == ms.bfloat16 and own.shape == ()
+        assert torch_view(own).item() == other.item()
 
 
 def test_nested_arguments_and_results() -> None:

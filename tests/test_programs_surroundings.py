@@ -68,6 +68,89 @@ def test_a_step_follows_autocast(steps: tuple[int, ...], value_and_grad: Callabl
         assert torch.equal(net.module.state_dict()[name], value), name
 
 
+class Routes(torch.nn.Module):
+    """Its router is float32 on purpose: in float16 its gradients are zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.router = torch.nn.Linear(4, 8), torch.nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.body(x) + self.body(x * 2)
+        with torch.autocast(KIND, enabled=False):
+            return self.router(hidden.float()).softmax(-1)[:, 0].mean() * 1e-6
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("value_and_grad", [ms.value_and_grad, bridge.value_and_grad])
+def test_backward_is_outside_of_autocast(value_and_grad: Callable[..., Any], jit: bool) -> None:
+    torch.manual_seed(0)
+    module, x = Routes(), data(6, 4)
+    expected = copy.deepcopy(module).to(torch_device())
+    net = bridge.cell(module)
+    differentiate = value_and_grad(net, None, net.trainable_params())
+
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return differentiate(x)
+
+    take = ms.jit(step) if jit else step
+    for caches in (True, False, True):
+        with torch.autocast(KIND, torch.bfloat16, cache_enabled=caches):
+            loss = expected(on_device(x))
+        wanted = torch.autograd.grad(loss, list(expected.parameters()))
+        with torch.autocast(KIND, torch.bfloat16, cache_enabled=caches):
+            _, gradients = take(ms.Tensor(x))
+        for own, other in zip(gradients, wanted, strict=True):
+            assert (own.asnumpy() == other.cpu().numpy()).all()
+
+
+def test_a_capture_leaves_no_casts_of_autocasts() -> None:
+    class Float(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.float()
+
+    net = bridge.cell(torch.nn.Sequential(make().eval(), Float()))
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    with casting(True):
+        found = [f(ms.Tensor(data(size, 4))).asnumpy() for size in (3, 2) for f in (call, net)]
+    assert (found[0] == found[1]).all() and (found[2] == found[3]).all()
+
+
+class Experts(torch.nn.Module):
+    """Sizes that data decides: programs for further ones are captured on threads of MindSpore's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.experts = torch.nn.Linear(4, 2), torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        chosen, found = self.gate(x).argmax(-1), torch.zeros_like(x)
+        for i, expert in enumerate(self.experts):
+            rows = torch.where(chosen == i)[0]
+            found = found.index_add(0, rows, expert(x[rows]).to(x.dtype))
+        return found.sum()
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_autocast_holds_for_sizes_that_data_decides(jit: bool) -> None:
+    torch.manual_seed(0)
+    module = Experts()
+    expected, net = copy.deepcopy(module).to(torch_device()), bridge.cell(module)
+
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    take = ms.jit(step) if jit else step
+    for seed in range(4):
+        x = data(6, 4, seed=seed)
+        with casting(True):
+            assert take(ms.Tensor(x)).asnumpy() == expected(on_device(x)).item()
+
+
 @pytest.mark.parametrize("jit", [False, True])
 def test_to_float_holds_where_gradients_are_one_operator(jit: bool) -> None:
     module, x, labels = make(), data(6, 4), torch.arange(6) % 3
@@ -234,6 +317,68 @@ def test_what_is_around_all_calls_is_refused_while_it_is_there(around: Callable[
         with around(), pytest.raises(RuntimeError, match=words):
             call(x)
         assert (call(x).asnumpy() == expected).all()
+
+
+@contextlib.contextmanager
+def precision_of_matmuls() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium" if before == "highest" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextlib.contextmanager
+def determinism() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@contextlib.contextmanager
+def default_dtype() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("around", [precision_of_matmuls, determinism, default_dtype])
+def test_a_setting_that_is_changed_around_a_call_is_refused(around: Callable[[], Any]) -> None:
+    class Changes(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with around():
+                y = (x @ x.mT).cumsum(0)
+            return y + 1
+
+    net, x = bridge.cell(Changes()), ms.Tensor(data(3, 4))
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    with pytest.raises(RuntimeError, match=r"is another around a call than afterwards[^$]*\(x @ x.mT\)"):
+        call(x)
+    assert net(x).shape == (3, 3)
+
+
+def test_a_setting_that_a_module_leaves_is_taken() -> None:
+    class Sets(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch.set_float32_matmul_precision("highest")
+            return x @ x.mT
+
+    net, x = bridge.cell(Sets()), ms.Tensor(data(3, 4))
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    assert (call(x).asnumpy() == net(x).asnumpy()).all()
 
 
 def test_a_graph_follows_the_device_that_tensors_are_made_on() -> None:

@@ -113,6 +113,7 @@ def capture(
     """
     guards = Guards(sizes.both_ways)
     copied: set[int] = set()
+    torch.clear_autocast_cache()  # around this `torch.autocast` may keep weights that it has cast
     try:
         while True:
             guards.begin()
@@ -152,6 +153,7 @@ def capture(
             if failed is not None:
                 raise failed
     finally:
+        torch.clear_autocast_cache()  # of tensors without data
         guards.forget()
         failed = None  # it holds this frame
 
@@ -203,9 +205,11 @@ def _captured(
             tape.held.refuse_changes()
             tape.selected.refuse_writes()
             forward = len(tape.calls)
+            tape.inner_casts.end()
             tape.data_sizes.refused = "its gradient asks for a shape that depends on data, which a graph does not know"
             cotangents, gradients, no_gradient = _differentiate(tape, results, leaves)
             tape.draws.refuse_set_back()
+            tape.settings.refuse_changes(device)
     except Exception as error:
         if tape.refused is not None and "TorchScript interpreter" in str(error):  # which says nothing of what it calls
             error.args = (f"{str(error).rstrip()} {tape.refused}",)

@@ -1,7 +1,8 @@
 """The CTC loss on a tape. The lengths of its targets are data, and decide about the size of what forward saves.
 
 So backward makes the loss again, instead of taking what is saved. PyTorch's composite for lists of lengths makes
-tensors of them in C++, where a tape's tensors have no data: it gets them as tensors.
+tensors of them in C++, where a tape's tensors have no data: it gets them as tensors. That for tensors divides by them,
+where they have to be on the device of the loss; with data it takes the numbers instead.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ SAVED = slice(5, 7)
 _ctc_loss = torch.ctc_loss
 
 
-def _of_tensors(log_probs: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    named = {key: _tensor(value, log_probs) for key, value in kwargs.items()}
-    return _ctc_loss(log_probs, *(_tensor(value, log_probs) for value in args), **named)
+def _of_tensors(
+    log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: Any, target_lengths: Any, *args: Any, **kwargs: Any
+) -> torch.Tensor:
+    lengths = _tensor(input_lengths, log_probs), _tensor(target_lengths, log_probs)
+    return _ctc_loss(log_probs, targets, *lengths, *args, **kwargs)
 
 
 def _tensor(lengths: Any, like: torch.Tensor) -> Any:
-    return torch.tensor(lengths, device=like.device) if isinstance(lengths, (list, tuple)) else lengths
+    if isinstance(lengths, (list, tuple)):
+        return torch.tensor(lengths, device=like.device)
+    return lengths.to(like.device) if isinstance(lengths, torch.Tensor) else lengths
 
 
 LENGTHS_AS_TENSORS = Replacement(torch, "ctc_loss", _of_tensors)

@@ -20,9 +20,10 @@ from bridge.programs.refusals import refuse_hooks_of_sums
 from bridge.programs.replaced import replaced
 from bridge.programs.sizes import is_inferring
 from bridge.programs.state import State
+from bridge.programs.written_down import TellsItself
 
 
-class _Differentiated:
+class _Differentiated(TellsItself):
     """A function of PyTorch's tensors that gives what another one gives, and the gradients of that.
 
     Args:
@@ -57,6 +58,10 @@ class _Differentiated:
         self._places = [positions[id(tensor)] for tensor in self._tensors]
         self._state, self._tensors = state, state.tensors
         self._names, self._parameters = [*state.parameters], [*state.parameters.values()]
+
+    def told_apart_by(self) -> Any:
+        """What it is, but for the state, whose tensors it has."""
+        return {name: value for name, value in vars(self).items() if name != "_state"}
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         is_inside = in_program.is_inside() and torch.is_grad_enabled()  # another one differentiates this

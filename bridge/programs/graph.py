@@ -8,7 +8,7 @@ import functools
 import itertools
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from bridge.programs.alike import named_integers
 from bridge.programs.attributes import Attributes
 from bridge.programs.calls import AsksForData, Refusal
 from bridge.programs.capture import Spec
+from bridge.programs.casting import Casting
 from bridge.programs.choices import choices
 from bridge.programs.configurations import Configuration, configuration_of
 from bridge.programs.counts import CARRIER, NoSize, Uneven
@@ -96,6 +97,7 @@ class _Wanted:
         numbers: those of the sizes that the last inputs carry (data_sizes.py).
         guessed: those of the sizes that have to fit (fits.py).
         both_ways: the lines of which the answers to questions are known to be such sizes; None if none is.
+        casting: PyTorch's autocast around the call that is compiled.
         asked: one of these lines, which a capture without them has found.
         of_changed, least, are_late: see Sizes.
         has_integers: whether integers that Python asks for may be sizes. Where they need not, as those that a float
@@ -116,6 +118,7 @@ class _Wanted:
     numbers: list[SizeNumber]
     guessed: list[SizeNumber]
     both_ways: list[Line] | None
+    casting: Casting
     asked: Line | None = None
     of_changed: bool = False
     least: bool = False
@@ -287,7 +290,8 @@ class GraphProgram:
             refuse_racing_gradients(self.state.tensors)
         torch_device = devices.torch_name(device)
         writes_down = self._writing_down(arguments, device)
-        wanted = _Wanted(arguments, specs, torch_device, writes_down, (), [], [], None)
+        casting = Casting.now(torch_device.partition(":")[0])
+        wanted = _Wanted(arguments, specs, torch_device, writes_down, (), [], [], None, casting)
         inputs = [*weights, *arguments.tensors]
 
         def found_as(wanted: _Wanted) -> tuple[plan.Plan, list[Any]]:
@@ -517,13 +521,19 @@ class GraphProgram:
             wanted.is_count,
         )
         counted = wanted.counted and wanted.counted.numbers
-        with self.autocast():
+        with self._casting(wanted):
             return store.key(
                 wanted.write_down(),
                 self.state.tensors,
                 (wanted.specs, *sizes, counted, wanted.least, wanted.is_quick and not wanted.is_count),
                 wanted.device,
             )
+
+    @contextlib.contextmanager
+    def _casting(self, wanted: _Wanted) -> Iterator[None]:
+        """What casts in the call that is compiled, also where a later one is captured on another thread."""
+        with wanted.casting.around(wanted.device.partition(":")[0]), self.autocast():
+            yield
 
     def _captured_alike(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
         """The plan, if the next call has the same."""
@@ -662,7 +672,7 @@ class GraphProgram:
             self.state.give_lent()
             try:
                 copies = tree.Copies(args, kwargs)
-                with self.autocast():
+                with self._casting(wanted):
                     returned = self.function(*args, **kwargs)
                 copies.warn_of_writes(self.name)
             finally:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mindspore import ops
 
-from bridge import _mindspore
+from bridge import _mindspore, aten
 from bridge.infer.trial import Spec
 from bridge.op import devices, dtypes
 from bridge.op.encoding import encode
@@ -143,8 +143,12 @@ def program_call(kernel: ProgramKernel, program: ProgramFile, tensors: Sequence[
 
 def program_result(call: Call, program: ProgramFile, position: int) -> Any:
     """One of the results of that call."""
-    shape, _ = program.results[position]
-    return Item(call, position) if shape else Call(ops.reshape, [Item(call, position), ()])
+    shape, dtype = program.results[position]
+    item = Item(call, position)
+    if shape:
+        return item
+    # MindSpore's reshape moves nothing, and knows no bfloat16 on a CPU.
+    return Call(aten.reshape, [item, []]) if dtype == "bfloat16" else Call(ops.reshape, [item, ()])
 
 
 class FirstOrderOnly(_InGraph):

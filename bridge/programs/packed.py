@@ -19,7 +19,8 @@ from torch.autograd.function import once_differentiable
 from torch.utils._pytree import tree_leaves
 
 from bridge.programs import cudnn_dropout
-from bridge.programs.calls import Refusal
+from bridge.programs.calls import Refusal, no_modes
+from bridge.programs.casting import Casting
 from bridge.programs.memory import storage_of
 from bridge.programs.replaced import Replacement, caller
 
@@ -42,6 +43,25 @@ class _Options(NamedTuple):
     dropout: float
     train: bool
     bidirectional: bool
+
+
+class _Form(NamedTuple):
+    """A layer's call.
+
+    Args:
+        kind, options: see `_LAYERS` and _Options.
+        states: how many there are.
+        records: whether autograd does.
+        cast_to: see Casting.
+        cached: whether autocast casts each once, of the data, the states and the weights; empty without autocast.
+    """
+
+    kind: str
+    options: _Options
+    states: int
+    records: bool
+    cast_to: torch.dtype | None
+    cached: list[bool]
 
 
 class Packed:
@@ -143,18 +163,25 @@ class Packed:
             raise Refusal(_NO_CUDNN_DROPOUT)
         if drops:
             options = options._replace(layers=1)
-        # Whether autograd records is not known in the functions.
-        form = kind, options, len(states), torch.is_grad_enabled()
+        # Whether autograd records is not known in the functions, nor what is a leaf.
+        casting, records = Casting.now(data.device.type), torch.is_grad_enabled()
+
+        def form(*tensors: torch.Tensor) -> _Form:
+            cached = [casting.caches and tensor.is_leaf and tensor.requires_grad for tensor in tensors]
+            return _Form(kind, options, len(states), records, casting.to, cached if casting.to else [])
+
         if not drops:
-            output, *last = _Layer.apply(form, sizes, data, *states, *weights)  # type: ignore[no-untyped-call]
+            own = [data, *states, *weights]
+            output, *last = _Layer.apply(form(*own), sizes, *own)  # type: ignore[no-untyped-call]
             return [self._marked(output), *last]
         directions, each = 1 + options.bidirectional, len(weights) // layers
         found = []
         for i in range(layers):
             if i > 0:
                 data = self._marked(_Dropout.apply(data, sizes, options.dropout))  # type: ignore[no-untyped-call]
-            own = [state[i * directions : (i + 1) * directions] for state in states]
-            data, *last = _Layer.apply(form, sizes, data, *own, *weights[i * each : (i + 1) * each])  # type: ignore[no-untyped-call]
+            states_here = [state[i * directions : (i + 1) * directions] for state in states]
+            own = [data, *states_here, *weights[i * each : (i + 1) * each]]
+            data, *last = _Layer.apply(form(*own), sizes, *own)  # type: ignore[no-untyped-call]
             found.append(last)
         return [self._marked(data), *(torch.cat(last) for last in zip(*found, strict=True))]
 
@@ -198,23 +225,23 @@ class _Pad(torch.autograd.Function):
 
 class _Layer(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, form: Any, sizes: torch.Tensor, data: torch.Tensor, *tensors: torch.Tensor) -> Any:
+    def forward(ctx: Any, form: _Form, sizes: torch.Tensor, data: torch.Tensor, *tensors: torch.Tensor) -> Any:
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(sizes, data, *tensors)
         ctx.form = form
-        kind, options, states, records = form
-        wanted = ctx.needs_input_grad[2:]
-        return tuple(_OPS.rnn(wanted, records, kind, data, sizes, tensors[:states], tensors[states:], *options))
+        wanted, given = ctx.needs_input_grad[2:], (tensors[: form.states], tensors[form.states :])
+        gives = None if form.cast_to is None else _dtype_under_autocast(form, wanted, data, *given)
+        casts = form.cast_to, form.cached, gives
+        return tuple(_OPS.rnn(wanted, form.records, form.kind, *casts, data, sizes, *given, *form.options))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
         sizes, data, *tensors = ctx.saved_tensors
-        kind, options, states, _ = ctx.form
-        wanted = ctx.needs_input_grad[2:]
-        found = iter(
-            _OPS.rnn_backward(gradients, wanted, kind, data, sizes, tensors[:states], tensors[states:], *options)
-        )
+        form: _Form = ctx.form
+        wanted, given = ctx.needs_input_grad[2:], (tensors[: form.states], tensors[form.states :])
+        call = wanted, form.kind, form.cast_to, form.cached, data, sizes, *given, *form.options
+        found = iter(_OPS.rnn_backward(gradients, *call))
         return None, None, *(next(found) if asked else None for asked in wanted)
 
 
@@ -237,6 +264,23 @@ def _register_shapes() -> None:
     """Tell PyTorch the shapes of what the calls give."""
     for shapes in (_batch_sizes, _pack, _pack_backward, _longest, _pad, _pad_backward, _rnn, _rnn_backward, _dropout):
         torch.library.register_fake(f"bridge::{shapes.__name__[1:]}", shapes)
+
+
+def _dtype_under_autocast(
+    form: _Form, wanted: Any, data: torch.Tensor, hx: Sequence[torch.Tensor], params: Sequence[torch.Tensor]
+) -> torch.dtype:
+    """The dtype of the results, as the kernels have it for zeros. The rows are not all equally long: other kernels take
+    these, and may give another dtype."""
+    batch = hx[0].shape[1]
+    steps = [batch, max(batch - 1, 1)]
+    shapes = (sum(steps), data.shape[1]), *(one.shape for one in (*hx, *params))
+    with no_modes():
+        like = zip(shapes, (data, *hx, *params), strict=True)
+        rows, *others = (torch.zeros(shape, dtype=one.dtype, device=one.device) for shape, one in like)
+        given = others[: len(hx)], others[len(hx) :]
+        casts = form.cast_to, form.cached, None
+        tried = _OPS.rnn(wanted, form.records, form.kind, *casts, rows, torch.tensor(steps), *given, *form.options)
+    return tried[0].dtype  # type: ignore[no-any-return]
 
 
 def _batch_sizes(lengths: torch.Tensor, batch: int, steps: int) -> torch.Tensor:
@@ -279,6 +323,9 @@ def _rnn(
     wanted: list[bool],
     enables_gradients: bool,
     kind: str,
+    cast_to: torch.dtype | None,
+    cached: list[bool],
+    gives: torch.dtype | None,
     data: torch.Tensor,
     batch_sizes: torch.Tensor,
     hx: list[torch.Tensor],
@@ -286,13 +333,16 @@ def _rnn(
     *options: Any,
 ) -> list[torch.Tensor]:
     width = hx[0].shape[-1] * (1 + _Options(*options).bidirectional)
-    return [data.new_empty(len(data), width), *(state.new_empty(state.shape) for state in hx)]
+    dtype = gives or data.dtype
+    return [data.new_empty(len(data), width, dtype=dtype), *(state.new_empty(state.shape, dtype=gives) for state in hx)]
 
 
 def _rnn_backward(
     gradients: Any,
     wanted: list[bool],
     kind: str,
+    cast_to: torch.dtype | None,
+    cached: list[bool],
     data: torch.Tensor,
     batch_sizes: torch.Tensor,
     hx: list[torch.Tensor],

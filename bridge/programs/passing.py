@@ -12,11 +12,16 @@ from typing import Any
 
 import torch
 
-from bridge.programs.calls import Call
+from bridge.programs.calls import DEFAULT, Call, Register
 from bridge.programs.capture import Captured, Spec
 from bridge.programs.listing import Listing, Output, new_register
 from bridge.programs.memory import is_whole, layout_in_memory, storage_of
 from bridge.programs.views import view
+
+_INDEXES = {
+    torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default,
+    torch.ops.aten._index_put_impl_.default, torch.ops.aten._unsafe_index.Tensor,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Passing:
             for number, tensor in self.tape.constants.items()
             if storage_of(self.tape.tensors[number]) not in written_constants
         }
-        self._device = self.tape.tensors[captured.inputs[0]].device.type if captured.inputs else "cpu"
+        self._device = self.tape.tensors[captured.inputs[0]].device if captured.inputs else torch.device("cpu")
         self._given: dict[Any, int] = {}
         for i, output in enumerate(forward.outputs):
             tensor = self.tape.tensors[output.registers[0]]
@@ -89,7 +94,7 @@ class Passing:
         """Have backward take a number on the host for a constant, if it is the same in each run. Forward would give it
         on the GPU, where a kernel rounds otherwise: PyTorch's divides by a number on the host as it multiplies."""
         tensor = self.tape.tensors[number]
-        if key in self._constants or tensor.dim() > 0 or tensor.device.type == self._device:
+        if key in self._constants or tensor.dim() > 0 or tensor.device.type == self._device.type:
             return
         known = self.tape.known(number)
         if known is not None:
@@ -136,6 +141,20 @@ class Passing:
         register = next((number for number in numbers if layout_in_memory(self.tape.tensors[number]) == wanted), None)
         if register is None:
             register = new_register(self.tape, like)
-        backward.inputs.append(register)
         self.sources.append(source)
-        return [view(self.tape, register, number) for number in numbers if number != register]
+        views = [view(self.tape, register, number) for number in numbers if number != register]
+        if like.device.type == self._device.type or self._may_be_anywhere(backward, numbers):
+            backward.inputs.append(register)
+            return views
+        with self.tape.fake_mode:
+            backward.inputs.append(new_register(self.tape, like.to(self._device)))
+        arguments = [Register(backward.inputs[-1]), DEFAULT, DEFAULT, like.device, DEFAULT, DEFAULT, DEFAULT]
+        return [Call(torch.ops.aten._to_copy.default, arguments, [register]), *views]
+
+    def _may_be_anywhere(self, backward: Listing, numbers: list[int]) -> bool:
+        """Whether the calls of backward take these tensors from the host and from the GPU, as numbers and indices are.
+        What passes is on the GPU, and what has to be on the host waits."""
+        if all(self.tape.tensors[number].dim() == 0 for number in numbers):
+            return True
+        users = (call for call in backward.calls if not {*numbers}.isdisjoint(call.operands))
+        return all(call.op in _INDEXES for call in users)

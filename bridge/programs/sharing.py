@@ -41,6 +41,7 @@ class Sharing:
             function([*views])
             return ()
 
+        self.state.refuse_former()
         with _mindspore.one_graph_at_a_time, one_at_a_time:
             self._calls(called, tensors, self._gpu, False)
 

@@ -21,12 +21,14 @@ from bridge.primitive.tensors import torch_view, wait_for_pytorch
 from bridge.programs import modes
 from bridge.programs.attributes import note_inputs
 from bridge.programs.calls import Refusal
+from bridge.programs.memory import storage_of
 from bridge.programs.named_constants import NamedConstants
 
 # A tensor that several programs have is one Parameter, and a Parameter that they have is one tensor, which it keeps.
 _parameters = WeakIdKeyDictionary()
 _tensors = WeakIdKeyDictionary()
 
+_states: weakref.WeakSet[State] = weakref.WeakSet()
 _in_graphs: weakref.WeakSet[State] = weakref.WeakSet()
 
 
@@ -67,6 +69,7 @@ class State:
         modules, cells, named: see above.
         may_change: whether the modules may put other tensors in the place of some.
         left_out: the positions of the tensors for which the function, if it differentiates, has found no gradient last.
+        former: the name of a Parameter whose tensor has another one by now; empty if there is none.
     """
 
     def __init__(
@@ -83,7 +86,9 @@ class State:
         self.parameters: dict[str, ms.Parameter] = {}
         self.tensors: list[torch.Tensor] = []
         self.left_out: list[int] = []
+        self.former = ""
         positions: dict[int, int] = {}
+        _refuse_ties(tensors)
         for name, tensor in tensors.items():
             if id(tensor) not in positions:
                 self.parameters[name] = _parameter_of(name, tensor, calls)
@@ -111,6 +116,7 @@ class State:
         self.may_change = bool(self._buffers)
         self._look_at_parts()
         self._look_at_buffers()
+        _states.add(self)
 
     def follow_parts(self) -> None:
         """Share the parameters that somebody has put in the place of others since the last call.
@@ -118,6 +124,7 @@ class State:
         Raises:
             ValueError: the modules have other parameters than there are Parameters of MindSpore's for.
         """
+        self.refuse_former()
         if not self._calls.has_changed():
             return
         now = list(self.tensors)
@@ -208,6 +215,7 @@ class State:
 
     def follow_in_graph(self) -> None:
         """The same before a call of a graph, if there is something to follow."""
+        self.refuse_former()
         if self._calls.is_assigned():
             self.follow_assigned()
 
@@ -217,6 +225,14 @@ class State:
         self.follow_assigned()
         self._calls.follow_requires_grad()
         wait_for_pytorch()
+
+    def refuse_former(self) -> None:
+        """Raise a ValueError if a tensor has another Parameter by now."""
+        if self.former:
+            raise ValueError(
+                f"{self.former}: PyTorch's tensor has another Parameter by now, of a bridge.cell after a change of "
+                "dtype or shape: use that Cell, and an optimizer that was made after it"
+            )
 
     def _refuse_other_parts(self, tensors: Sequence[torch.Tensor]) -> None:
         """Raise an error unless these are the tensors for MindSpore's Parameters, and all that the modules have."""
@@ -328,11 +344,45 @@ def _parameter_of(name: str, tensor: torch.Tensor, calls: Any) -> ms.Parameter:
     parameter = parameter_of(tensor)
     if parameter is None or not _is_like(parameter, tensor):
         # By position, because MindSpore would copy what keywords hold too.
+        _leave(parameter)
         parameter = ms.Parameter(calls.tensor_on(tensor), name, tensor.requires_grad)
         _pair(parameter, tensor)
     else:
         _follow(parameter, tensor)
     return parameter
+
+
+def _refuse_ties(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Raise a ValueError for tensors with common elements of which one is not contiguous: MindSpore would have two."""
+    for name, tensor in tensors.items():
+        if tensor.is_meta or torch.nn.parameter.is_lazy(tensor) or tensor.is_contiguous():
+            continue
+        for other_name, other in tensors.items():
+            if other is not tensor and storage_of(other) == storage_of(tensor) and _overlap(tensor, other):
+                raise ValueError(
+                    f"{name} and {other_name} have the same memory, and {name} is not contiguous there, as a "
+                    "transposed weight is. MindSpore's tensors are contiguous, so these would be two, and no longer "
+                    "tied: let `forward` make one of the other"
+                )
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.dtype != other.dtype:
+        return True
+    length = one.untyped_storage().nbytes() // one.itemsize
+    taken = torch.zeros(length, dtype=torch.bool)
+    taken.as_strided(one.shape, one.stride(), one.storage_offset()).fill_(True)
+    return bool(taken.as_strided(other.shape, other.stride(), other.storage_offset()).any())
+
+
+def _leave(former: ms.Parameter | None) -> None:
+    """Nobody takes a Parameter for its tensor's any more."""
+    if former is None:
+        return
+    for state in [*_states]:
+        if any(own is former for own in state.parameters.values()):
+            state.former = former.name
+            _in_graphs.discard(state)
 
 
 def _refuse_without_data(name: str, tensor: torch.Tensor) -> None:

@@ -48,6 +48,7 @@ from bridge.programs.draws import Draws, draws_nothing
 from bridge.programs.finiteness import answer_of_finite
 from bridge.programs.guards import EQUAL, FOR_MESSAGES, Answer, Guards, checks, is_equal, is_integer, is_question
 from bridge.programs.held import TAKEN, Held
+from bridge.programs.inner_casts import InnerCasts
 from bridge.programs.kept_elsewhere import KeptElsewhere, is_layers, is_own
 from bridge.programs.known_integers import known_answer, known_integer
 from bridge.programs.memory import Memory, layout, storage_of
@@ -56,6 +57,7 @@ from bridge.programs.packed import Packed
 from bridge.programs.refusals import LEFT, no_single_operator
 from bridge.programs.replaced import Replacement
 from bridge.programs.run_time_momentum import RunTimeMomentum
+from bridge.programs.run_time_settings import RunTimeSettings
 from bridge.programs.selected import Selected
 from bridge.programs.shares import NoShares, whole_of
 from bridge.programs.size_numbers import Path
@@ -81,6 +83,8 @@ _IN_PLACE = {("MaskedSelectBackward0", torch.ops.aten.masked_scatter.default): t
 _FRESH = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
 # cuDNN's RNN asks so whether its weights lie in one piece of memory. MindSpore's do not.
 _WHOLE_STORAGE = torch.ops.aten.set_.source_Storage
+# Under autocast it copies them to one piece, and takes parts of that.
+_PART_OF_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
 # A call of at most so many elements is made to learn what is wrong with it.
 _SMALL = 2**22
 
@@ -143,6 +147,8 @@ class Tape(TorchDispatchMode):
         self.answered = Answered(self.calls, self.tensors)
         self.held = Held(self._values, self.calls, self.tensors, self.constants)
         self.assigned = AssignedData(self.tensors, self.register, self._stand_in)
+        self.inner_casts = InnerCasts(self)
+        self.settings = RunTimeSettings(lambda: in_line(self.line()))
 
     def add(self, tensor: torch.Tensor) -> int:
         """A register for a tensor."""
@@ -271,6 +277,7 @@ class Tape(TorchDispatchMode):
         fake = Unknown("FakeTensor", (), {})
         return [
             *self.draws.replacements(),
+            *self.inner_casts.replacements(),
             *self.momentum.replacements(),
             *self.packed.replacements(),
             *self.selected.replacements(),
@@ -312,6 +319,10 @@ class Tape(TorchDispatchMode):
         if node is not None:
             func = _IN_PLACE.get((node.name(), func), func)
         self._note_files()
+        if func is _PART_OF_STORAGE:
+            return self._part(*args)
+        if self.inner_casts.has(func, args):
+            return self.inner_casts.call(func, args, kwargs)
         if (size := self.packed.first_size(func, args)) is not None:
             with no_modes():
                 return self._made_anew(torch.tensor(size))
@@ -369,6 +380,7 @@ class Tape(TorchDispatchMode):
         if in_least is not None and found[0] is not None:
             told.append(Told(len(in_least), Place(found[0], 0, len(self.calls) + 1, self.line()), True))
         written, without_gradient = list(_written(func, arguments)), not torch.is_grad_enabled()
+        self.settings.note(func._schema.name)
         call = Call(func, arguments, found, written, without_gradient, self.line())
         self.data_sizes.forget(call.written)
         self.calls += self.draws.calls(call, self.device(call)) if draws(call) else [call]
@@ -402,6 +414,20 @@ class Tape(TorchDispatchMode):
         """All elements of a storage, to be measured: no call knows it."""
         with self.fake_mode:
             return torch.empty(storage.nbytes() // tensor.element_size(), dtype=tensor.dtype, device=tensor.device)
+
+    def _part(self, tensor: torch.Tensor, storage: torch.UntypedStorage, *place: Any) -> torch.Tensor:
+        """A part of a storage, in the place of a tensor without elements."""
+        source = next((i for i, one in enumerate(self.tensors) if storage_of(one) == storage._cdata), None)
+        if source is None or tensor.numel():
+            raise Refusal("a tensor gets the storage of another one, which a graph does not follow")
+        with self.fake_mode:
+            self.tensors[self.register(tensor)] = torch.empty_like(tensor)
+            _PART_OF_STORAGE(tensor, storage, *place)
+        layout = [*tensor.shape], [*tensor.stride()], tensor.storage_offset()
+        found = self.add(tensor)
+        arguments = [Register(source), *layout]
+        self.calls.append(Call(torch.ops.aten.as_strided.default, arguments, [found], [], True, self.line()))
+        return tensor
 
     def _generator_state(self) -> int:
         """A register for a generator's state."""

@@ -2,6 +2,7 @@
 // steps. Here a packed tensor has as many rows as all steps of all sequences: PyTorch's own, and then zeros. So have
 // its batch sizes.
 #include <ATen/Functions.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
@@ -84,6 +85,36 @@ class Recording {
   at::AutoGradMode mode_;
 };
 
+// PyTorch's autocast, as it was where the layer was captured.
+class Casting {
+ public:
+  Casting(std::optional<at::ScalarType> to, c10::DeviceType device) : is_needed_(to.has_value()) {
+    if (!is_needed_) return;
+    device_ = device;
+    was_enabled_ = at::autocast::is_autocast_enabled(device);
+    before_ = at::autocast::get_autocast_dtype(device);
+    cached_ = at::autocast::is_autocast_cache_enabled();
+    at::autocast::set_autocast_enabled(device, true);
+    at::autocast::set_autocast_dtype(device, *to);
+    at::autocast::set_autocast_cache_enabled(true);  // Layer says what of
+    at::autocast::increment_nesting();
+  }
+  ~Casting() {
+    if (!is_needed_) return;
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_cache_enabled(cached_);
+    at::autocast::set_autocast_dtype(device_, before_);
+    at::autocast::set_autocast_enabled(device_, was_enabled_);
+  }
+  Casting(const Casting &) = delete;
+  Casting &operator=(const Casting &) = delete;
+
+ private:
+  bool is_needed_, was_enabled_ = false, cached_ = false;
+  c10::DeviceType device_ = c10::kCPU;
+  at::ScalarType before_ = at::kFloat;
+};
+
 at::Tensor leaf(const at::Tensor &tensor) { return tensor.detach().set_requires_grad(true); }
 
 at::Tensor pad_backward(const at::Tensor &gradient, const at::Tensor &data, const at::Tensor &batch_sizes,
@@ -96,10 +127,12 @@ at::Tensor pad_backward(const at::Tensor &gradient, const at::Tensor &data, cons
 }
 
 // A recurrent layer on PyTorch's own rows, where autograd records what the wanted gradients need: of the data, `hx` and
-// `params`, in this order. PyTorch may round otherwise where it records nothing.
+// `params`, in this order. PyTorch may round otherwise where it records nothing. Of those that are `cached` autocast
+// casts each once, and their gradients are added up in its dtype.
 class Layer {
  public:
-  Layer(const c10::List<bool> &wanted, const at::Tensor &data, at::TensorList hx, at::TensorList params)
+  Layer(const c10::List<bool> &wanted, const c10::List<bool> &cached, const at::Tensor &data, at::TensorList hx,
+        at::TensorList params)
       : wanted_(std::make_unique<bool[]>(wanted.size())) {
     inputs_.push_back(data);
     inputs_.insert(inputs_.end(), hx.begin(), hx.end());
@@ -108,7 +141,11 @@ class Layer {
       wanted_[i] = wanted[i];
       if (wanted[i]) inputs_[i] = leaf(inputs_[i]);
     }
-    const at::TensorList all(inputs_);
+    taken_ = inputs_;
+    for (size_t i = 0; i < cached.size(); ++i) {
+      if (wanted_[i] && !cached[i]) taken_[i] = at::alias(inputs_[i]);  // which is no leaf
+    }
+    const at::TensorList all(taken_);
     hx_ = all.slice(1, hx.size());
     params_ = all.slice(1 + hx.size());
   }
@@ -116,11 +153,11 @@ class Layer {
   template <typename... Rest>
   Tensors run(const std::string &kind, const at::Tensor &sizes, Rest... rest) const {
     if (kind == "lstm") {
-      auto [output, h, c] = at::lstm(inputs_[0], sizes, hx_, params_, rest...);
+      auto [output, h, c] = at::lstm(taken_[0], sizes, hx_, params_, rest...);
       return {output, h, c};
     }
     const auto call = [&](auto function) {
-      auto [output, h] = function(inputs_[0], sizes, hx_[0], params_, rest...);
+      auto [output, h] = function(taken_[0], sizes, hx_[0], params_, rest...);
       return Tensors{output, h};
     };
     if (kind == "gru") return call([](const auto &...args) { return at::gru(args...); });
@@ -141,32 +178,40 @@ class Layer {
 
  private:
   std::unique_ptr<bool[]> wanted_;
-  Tensors inputs_;
+  Tensors inputs_, taken_;
   at::TensorList hx_, params_;
 };
 
-Tensors rnn(const c10::List<bool> &wanted, bool enables_gradients, const std::string &kind, const at::Tensor &data,
-            const at::Tensor &batch_sizes, at::TensorList hx, at::TensorList params, bool has_biases, int64_t layers,
-            double dropout, bool train, bool bidirectional) {
+Tensors rnn(const c10::List<bool> &wanted, bool enables_gradients, const std::string &kind,
+            std::optional<at::ScalarType> cast_to, const c10::List<bool> &cached, std::optional<at::ScalarType> gives,
+            const at::Tensor &data, const at::Tensor &batch_sizes, at::TensorList hx, at::TensorList params,
+            bool has_biases, int64_t layers, double dropout, bool train, bool bidirectional) {
   const Recording recording(enables_gradients);
-  const Layer layer(wanted, own_rows(data, batch_sizes), hx, params);
+  const Layer layer(wanted, cached, own_rows(data, batch_sizes), hx, params);
+  const Casting casting(cast_to, data.device().type());
   Tensors results = layer.run(kind, own_sizes(batch_sizes), has_biases, layers, dropout, train, bidirectional);
-  for (at::Tensor &result : results) result = result.detach();
+  for (at::Tensor &result : results) result = result.detach().to(gives.value_or(result.scalar_type()));
   results[0] = with_rows(results[0], data.size(0));
   return results;
 }
 
 // Runs the layer again.
 Tensors rnn_backward(const c10::List<std::optional<at::Tensor>> &gradients, const c10::List<bool> &wanted,
-                     const std::string &kind, const at::Tensor &data, const at::Tensor &batch_sizes, at::TensorList hx,
-                     at::TensorList params, bool has_biases, int64_t layers, double dropout, bool train,
-                     bool bidirectional) {
+                     const std::string &kind, std::optional<at::ScalarType> cast_to, const c10::List<bool> &cached,
+                     const at::Tensor &data, const at::Tensor &batch_sizes, at::TensorList hx, at::TensorList params,
+                     bool has_biases, int64_t layers, double dropout, bool train, bool bidirectional) {
   const Recording recording(/*enables_gradients=*/true);
-  const Layer layer(wanted, own_rows(data, batch_sizes), hx, params);
-  const Tensors results = layer.run(kind, own_sizes(batch_sizes), has_biases, layers, dropout, train, bidirectional);
+  const Layer layer(wanted, cached, own_rows(data, batch_sizes), hx, params);
+  const Tensors results = [&] {
+    const Casting casting(cast_to, data.device().type());
+    return layer.run(kind, own_sizes(batch_sizes), has_biases, layers, dropout, train, bidirectional);
+  }();
   Tensors given;
   for (const std::optional<at::Tensor> &gradient : gradients) given.push_back(gradient.value_or(at::Tensor()));
   if (given[0].defined()) given[0] = own_rows(given[0], batch_sizes);
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (given[i].defined()) given[i] = given[i].to(results[i].scalar_type());
+  }
   Tensors found = layer.gradients(results, std::move(given));
   if (wanted[0]) found[0] = with_rows(found[0], data.size(0));
   return found;
@@ -196,8 +241,12 @@ TORCH_LIBRARY(bridge, library) {
       pad);
   define("pad_backward(Tensor gradient, Tensor data, Tensor batch_sizes, bool batch_first, int length) -> Tensor",
          pad_backward);
-  define("rnn(bool[] wanted, bool enables_gradients, str kind, " + layer, rnn);
-  define("rnn_backward(Tensor?[] gradients, bool[] wanted, str kind, " + layer, rnn_backward);
+  define(
+      "rnn(bool[] wanted, bool enables_gradients, str kind, ScalarType? cast_to, bool[] cached, ScalarType? gives, " +
+          layer,
+      rnn);
+  define("rnn_backward(Tensor?[] gradients, bool[] wanted, str kind, ScalarType? cast_to, bool[] cached, " + layer,
+         rnn_backward);
   define("dropout(Tensor data, Tensor batch_sizes, float p) -> (Tensor, Tensor)", dropout,
          {at::Tag::nondeterministic_seeded});
 }

@@ -145,6 +145,8 @@ std::vector<at::Tensor> differentiate(const std::vector<at::Tensor> &inputs, con
     if (wanted[i] && inputs[i].requires_grad()) leaves.push_back(inputs[i]);
   }
   if (roots.empty() || leaves.empty()) return results;
+  // PyTorch's backward passes are outside of `torch.autocast`.
+  const c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
   const AddedToLeaves added(leaves);
   auto found = torch::autograd::grad(roots, leaves, given, /*retain_graph=*/create_graph, create_graph,
                                      /*allow_unused=*/true);
