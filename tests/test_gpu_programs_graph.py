@@ -216,13 +216,10 @@ def test_a_checkpoint_refuses_dropout_of_cudnns() -> None:
         ms.value_and_grad(cell, None, cell.trainable_params())(ms.Tensor(data(4, 5, 6)))
 
 
-@pytest.mark.parametrize("convolves", [False, True])
-def test_a_recorded_program_follows_the_precision(convolves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recorded_program_follows_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CUDA graph has the kernels that were chosen when it was recorded."""
     torch.manual_seed(0)
-    module = torch.nn.Conv2d(16, 16, 3) if convolves else torch.nn.Linear(256, 256)
-    backend: Any = torch.backends.cudnn if convolves else torch.backends.cuda.matmul
-    x = data(2, 16, 32, 32) if convolves else data(64, 256)
+    module, x = torch.nn.Linear(256, 256), data(64, 256)
     reference = copy.deepcopy(module).cuda()
     cell: Any = bridge.cell(module)
 
@@ -232,8 +229,8 @@ def test_a_recorded_program_follows_the_precision(convolves: bool, monkeypatch: 
 
     found = set()
     for step in range(16):
-        monkeypatch.setattr(backend, "allow_tf32", step // 4 % 2 == 0)
+        monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", step // 4 % 2 == 0)
         expected = reference(torch.from_numpy(x).cuda()).detach().cpu().numpy()
         assert call(ms.Tensor(x)).asnumpy().tobytes() == expected.tobytes(), step
         found.add(expected.tobytes())
-    assert convolves or len(found) == 2
+    assert len(found) == 2

@@ -10,12 +10,14 @@ import torch
 from bridge.programs.calls import Refusal
 from bridge.programs.replaced import Replacement
 
-# The kernels by which they call others; None for those that a tape does not see.
+_BOTH = ("cpu", "cuda")
+# The kernels by which they call others; None for those that a tape does not see. And where: for a GPU, autocast has
+# casts of its own for torch.bilinear, which calls `_trilinear`.
 _KERNELS = {
-    torch.ops.aten._trilinear.default: torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional,
-    torch.ops.aten.affine_grid_generator.default: torch._C.DispatchKey.CompositeExplicitAutograd,
-    torch.ops.aten._transformer_encoder_layer_fwd.default: None,
-    torch.ops.aten._native_multi_head_attention.default: None,
+    torch.ops.aten._trilinear.default: (torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional, ("cpu",)),
+    torch.ops.aten.affine_grid_generator.default: (torch._C.DispatchKey.CompositeExplicitAutograd, _BOTH),
+    torch.ops.aten._transformer_encoder_layer_fwd.default: (None, _BOTH),
+    torch.ops.aten._native_multi_head_attention.default: (None, _BOTH),
 }
 
 
@@ -28,7 +30,7 @@ class InnerCasts:
 
     def __init__(self, tape: Any) -> None:
         self._tape = tape
-        self._is_on = {kind: torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")}
+        self._is_on = {kind: torch.is_autocast_enabled(kind) for kind in _BOTH}
 
     def replacements(self) -> list[Replacement]:
         set_enabled: Callable[..., None] = torch.set_autocast_enabled
@@ -45,11 +47,14 @@ class InnerCasts:
 
     def has(self, func: Any, args: Any) -> bool:
         """Whether this call casts inside."""
-        return func in _KERNELS and self._is_on.get(args[0].device.type, False)
+        if func not in _KERNELS:
+            return False
+        kind = args[0].device.type
+        return kind in _KERNELS[func][1] and self._is_on[kind]
 
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Have the tape record what the operator calls."""
-        key = _KERNELS[func]
+        key, _ = _KERNELS[func]
         if key is None:
             raise Refusal(
                 f"{func.name()} casts inside under torch.autocast, which a graph does not: call "
