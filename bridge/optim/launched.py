@@ -26,7 +26,7 @@ class Launched:
         rates: the optimizer's.
         schedules: how many learning rates of schedules it gets.
         has_gradient: for each parameter whether it gets a gradient, too.
-        left_out: the positions of the parameters that get one although the loss does not depend on them.
+        left_out: the positions of the parameters for which the programs that differentiate find none.
 
     Attributes:
         order: of the addresses, among rates, gradients and parameters.
@@ -48,8 +48,7 @@ class Launched:
         self.schedules = schedules
         self.has_gradient = has_gradient
         self.inputs = schedules + sum(has_gradient)
-        self._may_be_left_out = left_out
-        self._left_out: list[int] | None = None
+        self._left_out = [*left_out]
         self._trained = sharing.state.are_trained()  # another graph is compiled when one is frozen or set free
         self.order: list[int] = []
         self.specs: list[Any] = []
@@ -63,12 +62,9 @@ class Launched:
         self.rates.set([float(rate) for rate in tensors[: self.schedules]], _number_in_launch)
         given = iter(tensors[self.schedules : self.inputs])
         gradients = [next(given) if has_gradient else None for has_gradient in self.has_gradient]
-        gradients = of_trained(self._trained, gradients)
-        if self._left_out is None:  # of a graph, each run has the same
-            found = without_zeros(gradients, self._may_be_left_out)
-            self._left_out = [i for i in self._may_be_left_out if found[i] is None]
-        for position in self._left_out:
-            gradients[position] = None
+        gradients = without_zeros(of_trained(self._trained, gradients), self._left_out)
+        # One that is not zero comes from operators beside the programs, and may be zero at times.
+        self._left_out = [position for position in self._left_out if gradients[position] is None]
         elsewhere = self._move(tensors[self.inputs :])
         try:
             self.repeated.take(gradients)
@@ -93,11 +89,15 @@ class Launched:
         if own != self._met:
             self._met = own
             return None
-        numbers = itertools.count()
+        numbers = itertools.count()  # of the gradients
+        positions = [self.order.index(next(numbers)) if given else None for given in self.has_gradient]
         return {
             "addresses": addresses,
             "gradients": gradients,
-            "positions": [self.order.index(next(numbers)) if given else None for given in self.has_gradient],
+            "positions": positions,
+            "zeros": [
+                (positions[i], self.sharing.tensors[i].nbytes) for i in self._left_out if positions[i] is not None
+            ],
             "parameters": self.sharing.tensors,
             "containers": [self.sharing.tensors, self.rates.holders()],
             "questions": [

@@ -25,7 +25,14 @@ def gradients_of(
         given: those of the results; None for ones.
         create_graph: whether the gradients have gradients.
     """
-    found: list[torch.Tensor | None] = library().ms_ext_gradients_of(
-        [*results], [*tensors], None if given is None else [*given], create_graph
-    )
-    return found
+    casting = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]  # PyTorch's backward is outside
+    for kind in casting:
+        torch.set_autocast_enabled(kind, False)
+    try:
+        found: list[torch.Tensor | None] = library().ms_ext_gradients_of(
+            [*results], [*tensors], None if given is None else [*given], create_graph
+        )
+        return found
+    finally:
+        for kind in casting:
+            torch.set_autocast_enabled(kind, True)

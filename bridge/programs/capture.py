@@ -205,7 +205,6 @@ def _captured(
             tape.held.refuse_changes()
             tape.selected.refuse_writes()
             forward = len(tape.calls)
-            tape.inner_casts.end()
             tape.data_sizes.refused = "its gradient asks for a shape that depends on data, which a graph does not know"
             cotangents, gradients, no_gradient = _differentiate(tape, results, leaves)
             tape.draws.refuse_set_back()

@@ -57,6 +57,7 @@ class _Differentiated(TellsItself):
         positions = {id(tensor): position for position, tensor in enumerate(state.tensors)}
         self._places = [positions[id(tensor)] for tensor in self._tensors]
         self._state, self._tensors = state, state.tensors
+        state.asked = self._places
         self._names, self._parameters = [*state.parameters], [*state.parameters.values()]
 
     def told_apart_by(self) -> Any:

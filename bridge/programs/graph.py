@@ -312,7 +312,7 @@ class GraphProgram:
 
         found, tensors = capture_again(find)
         note_written(self.state.tensors[i] for i in found.written if i < len(self.state.tensors))
-        note_differentiated(self.state.tensors, self._have_gradients(found))
+        self._note_gradients(found)
         kernel = forward_kernel(self.name, found, device, self.is_differentiable)
         # What it writes to has to be the Parameter itself.
         inputs = [tensor if i in found.written else _read(tensor) for i, tensor in enumerate(tensors)]
@@ -321,13 +321,16 @@ class GraphProgram:
         value = result_tree.expression(found.tree, results)
         return value if result_tree.has_tensors(found.tree) else Call(depend, [value, results[0]])
 
-    def _have_gradients(self, found: plan.Plan) -> list[bool]:
-        """Which tensors of the state may get gradients."""
-        count = len(self.state.tensors)
-        if self.is_differentiable and not found.no_gradient:
-            return [gradient is not None for gradient in found.gradients[:count]]
-        is_one = not is_family(found.forward)
-        return [not (is_one and position in found.left_out) for position in range(count)]
+    def _note_gradients(self, found: plan.Plan) -> None:
+        """For optimizers: which tensors of the state may get gradients. What a program that MindSpore differentiates
+        leaves out may get some of operators beside it."""
+        tensors = self.state.tensors
+        if self.is_differentiable:
+            note_differentiated(tensors, [True] * len(tensors))
+            return
+        left_out = () if is_family(found.forward) else found.left_out
+        asked = self.state.asked
+        note_differentiated((tensors[position] for position in asked), [position not in left_out for position in asked])
 
     def _found_with_answers(self, wanted: _Wanted, tensors: list[Any], device: Device) -> tuple[plan.Plan, list[Any]]:
         """See _found_with_sizes. Where the program asks for data, the answers count as sizes."""

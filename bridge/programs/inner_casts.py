@@ -41,10 +41,6 @@ class InnerCasts:
 
         return [Replacement(torch, "set_autocast_enabled", note)]
 
-    def end(self) -> None:
-        """A backward pass begins, which is outside of autocast."""
-        self._is_on = dict.fromkeys(self._is_on, False)
-
     def has(self, func: Any, args: Any) -> bool:
         """Whether this call casts inside."""
         if func not in _KERNELS:

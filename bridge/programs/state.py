@@ -68,7 +68,8 @@ class State:
         tensors: PyTorch's tensors, in the same order.
         modules, cells, named: see above.
         may_change: whether the modules may put other tensors in the place of some.
-        left_out: the positions of the tensors for which the function, if it differentiates, has found no gradient last.
+        asked: the positions of the tensors for whose gradients the function differentiates, if it does.
+        left_out: those of them for which it has found no gradient last.
         former: the name of a Parameter whose tensor has another one by now; empty if there is none.
     """
 
@@ -85,6 +86,7 @@ class State:
         self.modules, self.cells, self.named = modules, cells, named
         self.parameters: dict[str, ms.Parameter] = {}
         self.tensors: list[torch.Tensor] = []
+        self.asked: Sequence[int] = ()
         self.left_out: list[int] = []
         self.former = ""
         positions: dict[int, int] = {}
@@ -353,12 +355,16 @@ def _parameter_of(name: str, tensor: torch.Tensor, calls: Any) -> ms.Parameter:
 
 
 def _refuse_ties(tensors: Mapping[str, torch.Tensor]) -> None:
-    """Raise a ValueError for tensors with common elements of which one is not contiguous: MindSpore would have two."""
+    """Raise a ValueError for a parameter and another tensor with common elements of which one is not contiguous:
+    MindSpore would have two. Buffers alone are constants mostly."""
     for name, tensor in tensors.items():
         if tensor.is_meta or torch.nn.parameter.is_lazy(tensor) or tensor.is_contiguous():
             continue
         for other_name, other in tensors.items():
-            if other is not tensor and storage_of(other) == storage_of(tensor) and _overlap(tensor, other):
+            if other is tensor or storage_of(other) != storage_of(tensor):
+                continue
+            is_trained = isinstance(tensor, torch.nn.Parameter) or isinstance(other, torch.nn.Parameter)
+            if is_trained and _overlap(tensor, other):
                 raise ValueError(
                     f"{name} and {other_name} have the same memory, and {name} is not contiguous there, as a "
                     "transposed weight is. MindSpore's tensors are contiguous, so these would be two, and no longer "

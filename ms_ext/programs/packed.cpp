@@ -101,7 +101,8 @@ class Casting {
   }
   ~Casting() {
     if (!is_needed_) return;
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::decrement_nesting();
+    at::autocast::clear_cache();  // which would keep what is cast here as long as the user's region lasts
     at::autocast::set_autocast_cache_enabled(cached_);
     at::autocast::set_autocast_dtype(device_, before_);
     at::autocast::set_autocast_enabled(device_, was_enabled_);

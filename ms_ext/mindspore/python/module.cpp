@@ -5,7 +5,6 @@
 #include "mindspore/python/module.h"
 
 #include <algorithm>
-#include <atomic>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -26,6 +25,7 @@
 #include "mindspore/python/mixed_precision.h"
 #include "mindspore/python/needs.h"
 #include "mindspore/python/queues.h"
+#include "mindspore/python/received.h"
 #include "mindspore/python/tensor_object.h"
 #include "programs/python/torch_tensors.h"
 
@@ -35,9 +35,11 @@ using mindspore::tensor::TensorPtr;
 using mindspore::tensor::TensorPtrList;
 using mindspore::tensor::Version;
 using ms_ext::TensorMemory;
+using ms_ext::pynative::AllReceived;
 using ms_ext::pynative::data_of;
 using ms_ext::pynative::function_of;
 using ms_ext::pynative::Owner;
+using ms_ext::pynative::Received;
 using ms_ext::pynative::tensor_of;
 using ms_ext::pynative::tensor_on;
 
@@ -277,11 +279,6 @@ class Graph {
   bool is_torch_code_;
 };
 
-// What backward passes have found for a Parameter since an optimizer last asked. They run on threads of MindSpore's.
-struct Received {
-  std::atomic<bool> gradient = false, nothing = false;
-};
-
 // Stands for a call where MindSpore's templates want a type.
 struct ModuleCall;
 
@@ -292,14 +289,16 @@ namespace mindspore::pynative::autograd {
 // A recorded call.
 template <>
 struct CppFunctionNode<ModuleCall> final : public BackwardNode {
-  // Records nothing yet: `record` does. Args, besides: what the last of the inputs receive, which are Parameters.
+  // Records nothing yet: `record` does. Args, besides: for each input what it receives, if it is a Parameter; how many
+  // of them the module does not have itself.
   CppFunctionNode(const std::string &name, size_t outputs, std::unique_ptr<Graph> graph, int gpu, bool has_hooks,
-                  std::vector<std::shared_ptr<Received>> received)
+                  std::vector<std::shared_ptr<Received>> received, size_t others)
       : BackwardNode(name, outputs),
         graph_(std::move(graph)),
         gpu_(gpu),
         has_hooks_(has_hooks),
-        received_(std::move(received)) {}
+        received_(std::move(received)),
+        others_(others) {}
 
   // Args: the tensors that have a gradient; the results; the inputs that the module wrote to, which are results too.
   void record(const TensorPtrList &inputs, TensorPtrList outputs, const TensorPtrList &written) {
@@ -340,9 +339,12 @@ struct CppFunctionNode<ModuleCall> final : public BackwardNode {
     const OnStream on_stream(place);
     ValuePtrList values;
     for (const TensorMemory &found : graph_->differentiate(cotangents, wanted.get())) {
-      const size_t i = values.size(), first = inputs_ - received_.size();
+      const size_t i = values.size();
       const bool is_nothing = found.dtype == nullptr;
-      if (i >= first && wanted[i]) (is_nothing ? received_[i - first]->nothing : received_[i - first]->gradient) = true;
+      if (wanted[i] && received_[i] != nullptr) {
+        if (!is_nothing) received_[i]->gradient = true;
+        if (is_nothing && i >= others_) received_[i]->nothing = true;
+      }
       values.push_back(is_nothing ? kNone : ValuePtr(tensor_on(found, Place::stream_id_of(place))));
     }
     return values;
@@ -366,7 +368,7 @@ struct CppFunctionNode<ModuleCall> final : public BackwardNode {
   int gpu_;
   bool has_hooks_;
   std::vector<std::shared_ptr<Received>> received_;
-  size_t inputs_ = 0;
+  size_t others_, inputs_ = 0;
   AutogradContext context_;
 };
 
@@ -435,10 +437,14 @@ std::map<PyObject *, std::weak_ptr<Known>> &all_known() {
 std::shared_ptr<Known> known_of(PyObject *parameter, bool first_requires_grad) {
   std::weak_ptr<Known> &known = all_known()[parameter];
   if (const auto found = known.lock()) return found;
-  const std::shared_ptr<Known> made(new Known{first_requires_grad, {}}, [parameter](const Known *value) {
+  const TensorPtr tensor = mindspore::tensor::ConvertToTensor(py::reinterpret_borrow<py::object>(parameter));
+  const auto forget = [parameter, place = tensor.get()](const Known *value) {
     all_known().erase(parameter);
+    AllReceived::get().remove(place);
     delete value;
-  });
+  };
+  const std::shared_ptr<Known> made(new Known{first_requires_grad, {}}, forget);
+  AllReceived::get().add(tensor, made->received);
   known = made;
   return made;
 }
@@ -874,12 +880,14 @@ class Module {
       if (call.leaves[i]) {
         recorded.push_back(call.inputs[i]);
         leaves.push_back(call.leaves[i]);
+        received.push_back(AllReceived::get().of(call.inputs[i]));
       }
       if (version(call.views[i]) == 0 || !requires_grad(call.views[i])) continue;
       written.push_back(call.inputs[i]);
       outputs.push_back(call.inputs[i]);
       roots.push_back(call.views[i]);
     }
+    const size_t others = recorded.size();
     for (size_t i = 0; i < shared_.size(); ++i) {
       if (!shared_[i].requires_grad()) continue;
       recorded.push_back(call.shared[i]);
@@ -896,7 +904,7 @@ class Module {
     for (size_t i = 0; i < outputs.size(); ++i) graph->watch(outputs[i], roots[i]);
     for (size_t i = 0; i < call.inputs.size(); ++i) graph->watch(call.inputs[i], call.views[i]);
     for (size_t i = 0; i < shared_.size(); ++i) graph->watch(call.shared[i], shared_[i].torch());
-    auto node = std::make_shared<Recorded>(name_, roots.size(), std::move(graph), gpu, has_hooks, received);
+    auto node = std::make_shared<Recorded>(name_, roots.size(), std::move(graph), gpu, has_hooks, received, others);
     const py::gil_scoped_release released;
     node->record(recorded, std::move(outputs), written);
   }

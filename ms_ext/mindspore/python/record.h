@@ -16,6 +16,7 @@
 #include "mindspore/python/needs.h"
 #include "mindspore/python/python_object.h"
 #include "mindspore/python/queues.h"
+#include "mindspore/python/received.h"
 #include "mindspore/python/torch_call.h"
 
 namespace ms_ext::pynative {
@@ -59,6 +60,9 @@ struct CppFunctionNode<ms_ext::pynative::Call> final : public BackwardNode {
   void record(const TensorPtrList &inputs, TensorPtrList outputs) {
     context_.node_ = weak_from_this();
     inputs_ = inputs.size();
+    for (const tensor::TensorPtr &input : inputs) {
+      if (auto found = ms_ext::pynative::AllReceived::get().of(input)) received_.push_back(std::move(found));
+    }
     TensorPtrList saved = inputs;
     if (bprop_->uses_results) saved.insert(saved.end(), outputs.begin(), outputs.end());
     context_.SaveForBackward(saved);
@@ -70,6 +74,7 @@ struct CppFunctionNode<ms_ext::pynative::Call> final : public BackwardNode {
 
   // By what PyTorch recorded, once. A gradient that is differentiated itself is a call in its turn.
   ValuePtrList CallBackward(const ValuePtrList &gradients) override {
+    for (const auto &received : received_) received->gradient = true;
     const auto call = GradState::Get().RequiresGrad() ? nullptr : std::exchange(call_, nullptr);
     return call != nullptr ? by_torch(*call, gradients) : by_calls(gradients);
   }
@@ -166,6 +171,7 @@ struct CppFunctionNode<ms_ext::pynative::Call> final : public BackwardNode {
   std::shared_ptr<ms_ext::pynative::Bprop> bprop_;
   ms_ext::pynative::Specs specs_;
   std::shared_ptr<ms_ext::pynative::TorchCall> call_;
+  std::vector<std::shared_ptr<ms_ext::pynative::Received>> received_;  // by those inputs that are modules' Parameters
   size_t inputs_ = 0;
   AutogradContext context_;
 };

@@ -33,6 +33,7 @@ RepeatedLaunch::RepeatedLaunch(const py::dict &given)
   for (const py::handle position : given["positions"]) {
     positions_.push_back(position.is_none() ? addresses_.size() : py::cast<size_t>(position));
   }
+  for (const py::handle zeros : given["zeros"]) zeros_.push_back(py::cast<std::pair<size_t, size_t>>(zeros));
   for (const py::handle parameter : given["parameters"]) {
     const at::Tensor &tensor = THPVariable_Unpack(parameter.ptr());
     parameters_.emplace_back(tensor, tensor.const_data_ptr());
@@ -48,9 +49,14 @@ bool RepeatedLaunch::is_again(void *const *addresses, size_t count) const {
     return question.function(*question.arguments).equal(question.answer);
   };
   const auto is_there = [](const auto &parameter) { return parameter.first.const_data_ptr() == parameter.second; };
+  const auto is_zero = [addresses](const std::pair<size_t, size_t> &zeros) {
+    const auto *const bytes = static_cast<const char *>(addresses[zeros.first]);
+    return std::all_of(bytes, bytes + zeros.second, [](char byte) { return byte == 0; });
+  };
   const auto is_at = [](void *own, void *address) { return own == nullptr || own == address; };
   return std::equal(addresses_.begin(), addresses_.end(), addresses, addresses + count, is_at) &&
-         contents_.are_same() && std::all_of(parameters_.begin(), parameters_.end(), is_there) &&
+         std::all_of(zeros_.begin(), zeros_.end(), is_zero) && contents_.are_same() &&
+         std::all_of(parameters_.begin(), parameters_.end(), is_there) &&
          std::all_of(questions_.begin(), questions_.end(), has_answer) && *rate_ == value_;
 }
 

@@ -19,6 +19,7 @@ class __attribute__((visibility("hidden"))) RepeatedLaunch {
   // Args: a dictionary with
   //     "addresses": of the launch's tensors, in their order; None where a tensor may be anywhere
   //     "gradients": what RepeatedStep::again takes, and "positions": of their addresses among those, None without one
+  //     "zeros": tuples of such a position and how many bytes there are zero, on the host
   //     "parameters": PyTorch's, which have to stay where they are
   //     "containers": which have to hold the same objects
   //     "questions": tuples of a function, its arguments, and the answer that it has to give
@@ -39,7 +40,8 @@ class __attribute__((visibility("hidden"))) RepeatedLaunch {
 
   bool is_again(void *const *addresses, size_t count) const;
 
-  std::vector<void *> addresses_;                                // null where any will do
+  std::vector<void *> addresses_;  // null where any will do
+  std::vector<std::pair<size_t, size_t>> zeros_;
   std::vector<std::pair<at::Tensor, const void *>> parameters_;  // and where their data is
   std::vector<Question> questions_;
   Contents contents_;
