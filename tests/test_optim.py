@@ -519,6 +519,38 @@ def test_a_rate_that_is_set_for_one_group(jit: bool) -> None:
     assert pair.own.param_groups[0]["lr"] == 0.5
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_step_of_a_graph_has_the_rate_of_its_call(by_hand: bool) -> None:
+    """On a GPU the graph is launched later than the schedule's step, if nobody waits for it."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(30))).to(torch_device())
+    reference = copy.deepcopy(module)
+    net = bridge.cell(module)
+    own, theirs = optim.SGD(net.trainable_params(), 1e-3), torch.optim.SGD(reference.parameters(), 1e-3)
+    schedules = [optim.lr_scheduler.ExponentialLR(own, 0.5), torch.optim.lr_scheduler.ExponentialLR(theirs, 0.5)]
+    differentiate = ms.value_and_grad(net, None, own.parameters)
+
+    @ms.jit
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        _, gradients = differentiate(x)
+        return own(gradients)
+
+    x = data(16, 64)
+    for i in range(8):
+        theirs.zero_grad()
+        reference(on_device(x)).sum().backward()
+        theirs.step()
+        step(ms.Tensor(x))
+        if by_hand:
+            own.param_groups[0]["lr"] = theirs.param_groups[0]["lr"] = 1e-3 / (i + 2)
+        else:
+            for schedule in schedules:
+                schedule.step()
+    ms.runtime.synchronize()
+    for one, other in zip(module.parameters(), reference.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_a_graph_gets_the_rates_of_pytorchs_schedules() -> None:
     optimizer = optim.SGD(zeros("a"), 0.5)
     schedule = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)

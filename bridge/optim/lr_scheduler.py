@@ -32,9 +32,12 @@ def _scheduler_class(torch_class: type[Any]) -> type[Any]:
 
     @_functools.wraps(torch_class.step)
     def step(self: Any, *args: Any, **kwargs: Any) -> None:
+        optimizer = _optimizers.get(self)
+        if optimizer is not None:
+            optimizer.wait_for_steps()
         torch_class.step(self, *args, **kwargs)
-        if self in _optimizers:
-            _optimizers[self].rates.show()  # a graph sees MindSpore's Parameters
+        if optimizer is not None:
+            optimizer.rates.show()  # a graph sees MindSpore's Parameters
 
     members = {"__init__": init, "step": step, "__module__": __name__, "__doc__": _inspect.getdoc(torch_class)}
     return type(torch_class.__name__, (torch_class,), members)

@@ -10,12 +10,14 @@ import mindspore as ms
 import numpy as np
 import torch
 
+from bridge import _mindspore
 from bridge._start import start_on
 from bridge.documentation import PAGES
 from bridge.op import devices
 from bridge.optim.groups import Asked, asked
 from bridge.optim.rates import Rates, item_of
 from bridge.optim.step import Step
+from bridge.primitive.kernel import one_at_a_time
 from bridge.programs.sharing import Sharing
 
 
@@ -147,15 +149,24 @@ class Optimizer(ms.nn.Optimizer):
         """PyTorch's options for groups that do not say otherwise."""
         return self.torch_optimizer.defaults
 
+    def wait_for_steps(self) -> None:
+        """Until the steps that graphs were asked for have been taken on the host. On a GPU, MindSpore's threads launch
+        a graph while the caller goes on, and a step takes the options and rates that are there by then."""
+        if not one_at_a_time._is_owned():  # type: ignore[attr-defined]  # what is still to be done may want this lock
+            _mindspore.wait_outside()
+
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """PyTorch's groups, with the options that the next step takes."""
+        """PyTorch's groups, with the options that the next step takes. On a GPU, get them anew for each change: that
+        waits for the steps before."""
+        self.wait_for_steps()
         self.rates.follow(item_of)
         return self.torch_optimizer.param_groups
 
     @property
     def state(self) -> Mapping[torch.Tensor, Any]:
         """PyTorch's state of each parameter."""
+        self.wait_for_steps()
         return self.torch_optimizer.state
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -167,11 +178,13 @@ class Optimizer(ms.nn.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
         """PyTorch's state_dict, which torch.optim's optimizers load."""
+        self.wait_for_steps()
         self.rates.follow(item_of)
         return self.torch_optimizer.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
         """Load a state_dict of this class or of torch.optim's."""
+        self.wait_for_steps()
         self.torch_optimizer.load_state_dict(dict(state_dict))
         self.rates.show()
 
