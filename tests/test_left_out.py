@@ -83,6 +83,17 @@ def of_torch(module: torch.nn.Module, name: str, options: dict[str, Any], of: Ca
     return module, optimizer
 
 
+def training_step(function: Any, optimizer: Any, wrap: Any) -> Any:
+    """A step with the loss and the gradients that the function gives."""
+
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        loss, gradients = function(x)
+        optimizer(gradients)
+        return loss
+
+    return wrap(step)
+
+
 def check(module: torch.nn.Module, optimizer: Any, expected: Any, is_followed: bool = True) -> None:
     """Compare weights and states; where zeros stay zeros, all weights but the unused ones."""
     theirs, their_optimizer = expected
@@ -110,12 +121,7 @@ def test_what_the_module_does_not_use(kind: Any, name: str, options: Any, differ
     optimizer = getattr(optim, name)(net.trainable_params(), **options)
     function = differentiate(net, None, optimizer.parameters)
 
-    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        loss, gradients = function(x)
-        optimizer(gradients)
-        return loss
-
-    step = wrap(step)
+    step = training_step(function, optimizer, wrap)
     for x in batches():
         step(ms.Tensor(x))
     check(module, optimizer, expected, kind is Dead or is_followed(differentiate, wrap))
@@ -135,12 +141,7 @@ def test_a_result_that_the_loss_does_not_use(differentiate: Any, wrap: Any) -> N
 
     function = differentiate(loss_of, None, optimizer.parameters)
 
-    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        loss, gradients = function(x)
-        optimizer(gradients)
-        return loss
-
-    step = wrap(step)
+    step = training_step(function, optimizer, wrap)
     for x in batches():
         step(ms.Tensor(x))
     check(module, optimizer, expected, is_followed(differentiate, wrap))
@@ -202,12 +203,7 @@ def test_parameters_that_the_caller_applies(wrap: Any) -> None:
 
     function = ms.value_and_grad(loss_of, None, optimizer.parameters)
 
-    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
-        loss, gradients = function(x)
-        optimizer(gradients)
-        return loss
-
-    step = wrap(step)
+    step = training_step(function, optimizer, wrap)
     for x in batches():
         expected.zero_grad()
         given = on_device(x)

@@ -320,38 +320,26 @@ def test_what_is_around_all_calls_is_refused_while_it_is_there(around: Callable[
 
 
 @contextlib.contextmanager
-def precision_of_matmuls() -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium" if before == "highest" else "highest")
+def setting(change: Callable[[Any], None], value: Any, before: Any) -> Iterator[None]:
+    change(value)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        change(before)
 
 
-@contextlib.contextmanager
-def determinism() -> Iterator[None]:
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(False)
+SETTINGS: list[tuple[Callable[[Any], None], Any, Any]] = [
+    (torch.set_float32_matmul_precision, "medium", "highest"),
+    (torch.use_deterministic_algorithms, True, False),
+    (torch.set_default_dtype, torch.float64, torch.float32),
+]
 
 
-@contextlib.contextmanager
-def default_dtype() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
-@pytest.mark.parametrize("around", [precision_of_matmuls, determinism, default_dtype])
-def test_a_setting_that_is_changed_around_a_call_is_refused(around: Callable[[], Any]) -> None:
+@pytest.mark.parametrize("change, value, before", SETTINGS)
+def test_a_setting_that_is_changed_around_a_call_is_refused(change: Any, value: Any, before: Any) -> None:
     class Changes(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with around():
+            with setting(change, value, before):
                 y = (x @ x.mT).cumsum(0)
             return y + 1
 

@@ -25,7 +25,8 @@ def gradients_of(
         given: those of the results; None for ones.
         create_graph: whether the gradients have gradients.
     """
-    casting = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]  # PyTorch's backward is outside
+    # A backward pass is outside of autocast. C++ sees to that; by these functions a tape knows it (inner_casts.py).
+    casting = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
     for kind in casting:
         torch.set_autocast_enabled(kind, False)
     try:
