@@ -74,7 +74,7 @@ void *DeviceCode::compile(int device) const {
 
   const Compiler &compiler = Compiler::get();
   Compiler::Program program = nullptr;
-  check(compiler.create(&program, source_, name_, 0, nullptr, nullptr), "nvrtcCreateProgram");
+  check(compiler.create(&program, source_.c_str(), name_, 0, nullptr, nullptr), "nvrtcCreateProgram");
   const int status = compiler.compile(program, static_cast<int>(passed.size()), passed.data());
   size_t size = 0;
   void *function = nullptr;

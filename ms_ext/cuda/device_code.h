@@ -14,8 +14,8 @@ namespace ms_ext {
 class DeviceCode {
  public:
   // The source of a kernel that is `extern "C"` under `name`, and macros for it: "STEPS=4".
-  DeviceCode(const char *name, const char *source, std::vector<std::string> macros = {})
-      : name_(name), source_(source), macros_(std::move(macros)) {}
+  DeviceCode(const char *name, std::string source, std::vector<std::string> macros = {})
+      : name_(name), source_(std::move(source)), macros_(std::move(macros)) {}
 
   // Launches on the current device and stream. Returns false where the NVRTC at hand does not know the GPU; throws
   // c10::Error if compiling or launching fails.
@@ -30,7 +30,7 @@ class DeviceCode {
   void *compile(int device) const;
 
   const char *name_;
-  const char *source_;
+  std::string source_;
   std::vector<std::string> macros_;
   std::mutex mutex_;
   std::map<int, void *> functions_;  // of each device; null where there is none

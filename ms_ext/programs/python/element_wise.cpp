@@ -1,330 +1,58 @@
 #include "programs/python/element_wise.h"
 
-#include <ATen/Functions.h>
-#include <dlfcn.h>
-#include <immintrin.h>
-
+#include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstring>
-#include <limits>
-#include <random>
 #include <string_view>
-#include <vector>
-
-// Without the compiler's flag for it, for the library runs on other processors too.
-#define MS_EXT_AVX2 __attribute__((target("avx2,fma")))
 
 namespace ms_ext {
 namespace {
 
-using Eight = __m256;
-
-// A product that GCC does not join with a sum, which would round once in place of twice.
-MS_EXT_AVX2 inline Eight rounded(Eight product) {
-  asm("" : "+x"(product));  // NOLINT
-  return product;
-}
-
-struct Add {
-  static constexpr int kTensors = 2;
-  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight, Eight alpha) { return _mm256_fmadd_ps(b, alpha, a); }
-};
-
-struct AddRounded {
-  static constexpr int kTensors = 2;
-  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight, Eight alpha) {
-    return _mm256_add_ps(a, rounded(_mm256_mul_ps(b, alpha)));
-  }
-};
-
-struct AddNumber {
-  static constexpr int kTensors = 1;
-  MS_EXT_AVX2 static Eight of(Eight a, Eight, Eight, Eight number) { return _mm256_add_ps(a, number); }
-};
-
-struct Mul {
-  static constexpr int kTensors = 2;
-  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight, Eight) { return _mm256_mul_ps(a, b); }
-};
-
-struct MulNumber {
-  static constexpr int kTensors = 1;
-  MS_EXT_AVX2 static Eight of(Eight a, Eight, Eight, Eight number) { return _mm256_mul_ps(a, number); }
-};
-
-struct Div {
-  static constexpr int kTensors = 2;
-  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight, Eight) { return _mm256_div_ps(a, b); }
-};
-
-struct DivNumber {
-  static constexpr int kTensors = 1;
-  MS_EXT_AVX2 static Eight of(Eight a, Eight, Eight, Eight number) { return _mm256_div_ps(a, number); }
-};
-
-struct Addcmul {
-  static constexpr int kTensors = 3;
-  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight c, Eight value) {
-    return _mm256_fmadd_ps(rounded(_mm256_mul_ps(value, b)), c, a);
-  }
-};
-
-struct AddcmulRounded {
-  static constexpr int kTensors = 3;
-  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight c, Eight value) {
-    return _mm256_add_ps(a, rounded(_mm256_mul_ps(_mm256_mul_ps(value, b), c)));
-  }
-};
-
-struct Addcdiv {
-  static constexpr int kTensors = 3;
-  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight c, Eight value) {
-    return _mm256_add_ps(a, _mm256_div_ps(_mm256_mul_ps(value, b), c));
-  }
-};
-
-// From the nearer end.
-struct Lerp {
-  static constexpr int kTensors = 2;
-  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight, Eight weight) {
-    const Eight size = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), weight);
-    const Eight is_small = _mm256_cmp_ps(size, _mm256_set1_ps(0.5F), _CMP_LT_OQ);
-    const Eight factor = _mm256_blendv_ps(_mm256_sub_ps(weight, _mm256_set1_ps(1)), weight, is_small);
-    return _mm256_fmadd_ps(factor, _mm256_sub_ps(b, a), _mm256_blendv_ps(b, a, is_small));
-  }
-};
-
-struct Sqrt {
-  static constexpr int kTensors = 1;
-  MS_EXT_AVX2 static Eight of(Eight a, Eight, Eight, Eight) { return _mm256_sqrt_ps(a); }
-};
-
-// PyTorch takes MKL's where it has it, which does not round correctly. Its library names that function.
-void square_roots_of_mkl(float *result, const float *a, const float *, const float *, float, int64_t count) {
-  using Function = void (*)(int count, const float *a, float *result, int64_t mode);
-  static const auto function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "vmsSqrt"));
-  constexpr int64_t kHighAccuracy = 0x2, kIgnoreErrors = 0x100, kKeepDenormals = 0x140000;
-  if (function == nullptr) return;
-  function(static_cast<int>(count), a, result, kHighAccuracy | kIgnoreErrors | kKeepDenormals);
-}
-
-// The steps of MKL's kernel for processors that are not Intel's. That takes four numbers at a time.
-struct SqrtInSteps {
-  static constexpr int kTensors = 1;
-  MS_EXT_AVX2 static Eight of(Eight a, Eight, Eight, Eight) {
-    const Eight half = _mm256_set1_ps(0.5F), estimate = _mm256_rsqrt_ps(a);
-    const Eight root = rounded(_mm256_mul_ps(a, estimate)), inverse = rounded(_mm256_mul_ps(estimate, half));
-    const Eight error = _mm256_sub_ps(half, rounded(_mm256_mul_ps(root, inverse)));
-    const Eight better_root = _mm256_add_ps(rounded(_mm256_mul_ps(root, error)), root);
-    const Eight better_inverse = _mm256_add_ps(rounded(_mm256_mul_ps(inverse, error)), inverse);
-    const Eight left = _mm256_sub_ps(a, rounded(_mm256_mul_ps(better_root, better_root)));
-    const Eight found = _mm256_add_ps(rounded(_mm256_mul_ps(left, better_inverse)), better_root);
-    return is_for(a) ? found : with_others(a, found);
-  }
-
- private:
-  // Whether the steps are MKL's for all of these.
-  MS_EXT_AVX2 static bool is_for(Eight a) {
-    const Eight is_normal = _mm256_cmp_ps(a, _mm256_set1_ps(std::numeric_limits<float>::min()), _CMP_GE_OQ);
-    const Eight is_below = _mm256_cmp_ps(a, _mm256_set1_ps(0x1.ffep+127F), _CMP_LT_OQ);
-    return _mm256_movemask_ps(_mm256_and_ps(is_normal, is_below)) == 0xff;
-  }
-
-  MS_EXT_AVX2 static Eight with_others(Eight a, Eight found) {
-    const Eight is_zero = _mm256_cmp_ps(a, _mm256_setzero_ps(), _CMP_EQ_OQ);
-    if (is_for(_mm256_blendv_ps(a, _mm256_set1_ps(1), is_zero))) return _mm256_blendv_ps(found, a, is_zero);
-    std::array<float, 8> numbers{};
-    _mm256_storeu_ps(numbers.data(), a);
-    square_roots_of_mkl(numbers.data(), numbers.data(), nullptr, nullptr, 0, 8);
-    return _mm256_loadu_ps(numbers.data());
-  }
-};
-
-struct Neg {
-  static constexpr int kTensors = 1;
-  MS_EXT_AVX2 static Eight of(Eight a, Eight, Eight, Eight) { return _mm256_xor_ps(a, _mm256_set1_ps(-0.0F)); }
-};
-
-struct Abs {
-  static constexpr int kTensors = 1;
-  MS_EXT_AVX2 static Eight of(Eight a, Eight, Eight, Eight) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0F), a); }
-};
-
-struct Maximum {
-  static constexpr int kTensors = 2;
-  MS_EXT_AVX2 static Eight of(Eight a, Eight b, Eight, Eight) {
-    return _mm256_or_ps(_mm256_max_ps(a, b), _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
-  }
-};
-
-template <typename Operation>
-MS_EXT_AVX2 void rows(float *result, const float *a, const float *b, const float *c, float number, int64_t count) {
-  const Eight numbers = _mm256_set1_ps(number);
-  int64_t i = 0;
-  Eight second = _mm256_setzero_ps(), third = second;
-  for (; i + 8 <= count; i += 8) {
-    if constexpr (Operation::kTensors > 1) second = _mm256_loadu_ps(b + i);
-    if constexpr (Operation::kTensors > 2) third = _mm256_loadu_ps(c + i);
-    _mm256_storeu_ps(result + i, Operation::of(_mm256_loadu_ps(a + i), second, third, numbers));
-  }
-  if (i == count) return;
-  const __m256i places = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  const __m256i left = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count - i)), places);
-  if constexpr (Operation::kTensors > 1) second = _mm256_maskload_ps(b + i, left);
-  if constexpr (Operation::kTensors > 2) third = _mm256_maskload_ps(c + i, left);
-  _mm256_maskstore_ps(result + i, left, Operation::of(_mm256_maskload_ps(a + i, left), second, third, numbers));
-}
-
-using at::Tensor;
-
-// An operator: PyTorch's function, and what may have its bits, as its kernels are compiled for this processor.
-struct Known {
+struct Signature {
   std::string_view name, overload;
   bool second_is_number;
-  Tensor (*pytorchs)(const Tensor &a, const Tensor &b, const Tensor &c, double number);
-  std::vector<Rows> candidates;
+  Operation operation;
   size_t tensors;
   std::optional<size_t> number, one;
 };
 
-const std::vector<Known> &known() {
-  static const auto *const all = new std::vector<Known>{
-      {"add",
-       "Tensor",
-       false,
-       [](auto &a, auto &b, auto &, double n) { return at::add(a, b, n); },
-       {rows<Add>, rows<AddRounded>},
-       2,
-       2,
-       {}},
-      {"add",
-       "Tensor",
-       true,
-       [](auto &a, auto &, auto &, double n) { return at::add(a, at::Scalar(n)); },
-       {rows<AddNumber>},
-       1,
-       1,
-       2},
-      {"mul", "Tensor", false, [](auto &a, auto &b, auto &, double) { return at::mul(a, b); }, {rows<Mul>}, 2, {}, {}},
-      {"mul",
-       "Tensor",
-       true,
-       [](auto &a, auto &, auto &, double n) { return at::mul(a, at::Scalar(n)); },
-       {rows<MulNumber>},
-       1,
-       1,
-       {}},
-      {"div", "Tensor", false, [](auto &a, auto &b, auto &, double) { return at::div(a, b); }, {rows<Div>}, 2, {}, {}},
-      {"div",
-       "Tensor",
-       true,
-       [](auto &a, auto &, auto &, double n) { return at::div(a, at::Scalar(n)); },
-       {rows<DivNumber>},
-       1,
-       1,
-       {}},
-      {"addcmul",
-       "",
-       false,
-       [](auto &a, auto &b, auto &c, double n) { return at::addcmul(a, b, c, n); },
-       {rows<Addcmul>, rows<AddcmulRounded>},
-       3,
-       3,
-       {}},
-      {"addcdiv",
-       "",
-       false,
-       [](auto &a, auto &b, auto &c, double n) { return at::addcdiv(a, b, c, n); },
-       {rows<Addcdiv>},
-       3,
-       3,
-       {}},
-      {"lerp",
-       "Scalar",
-       false,
-       [](auto &a, auto &b, auto &, double n) { return at::lerp(a, b, n); },
-       {rows<Lerp>},
-       2,
-       2,
-       {}},
-      {"sqrt",
-       "",
-       false,
-       [](auto &a, auto &, auto &, double) { return at::sqrt(a); },
-       {rows<Sqrt>, rows<SqrtInSteps>, square_roots_of_mkl},
-       1,
-       {},
-       {}},
-      {"neg", "", false, [](auto &a, auto &, auto &, double) { return at::neg(a); }, {rows<Neg>}, 1, {}, {}},
-      {"abs", "", false, [](auto &a, auto &, auto &, double) { return at::abs(a); }, {rows<Abs>}, 1, {}, {}},
-      {"maximum",
-       "",
-       false,
-       [](auto &a, auto &b, auto &, double) { return at::maximum(a, b); },
-       {rows<Maximum>},
-       2,
-       {},
-       {}},
-  };
-  return *all;
-}
+using enum Operation;
 
-constexpr int64_t kSamples = 8003;  // which is no multiple of any row
+constexpr std::optional<size_t> kNone;
 
-// Numbers of all sizes, and those that are none.
-Tensor sample(unsigned seed) {
-  std::mt19937 generator(seed);
-  std::uniform_real_distribution<float> mantissa(-2, 2);
-  std::uniform_int_distribution<int> exponent(-40, 40);
-  Tensor numbers = at::empty({kSamples}, at::kFloat);
-  auto *const at = numbers.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < kSamples; ++i) {
-    at[i] = i % 2 == 0 ? mantissa(generator) : std::ldexp(mantissa(generator), exponent(generator));
-  }
-  using Limits = std::numeric_limits<float>;
-  for (const float special : {0.0F, Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN(), Limits::denorm_min(),
-                              Limits::max(), Limits::lowest(), Limits::min()}) {
-    for (int i = 0; i < 8; ++i) at[generator() % kSamples] = special;
-  }
-  return numbers;
-}
-
-bool are_equal(const Tensor &left, const Tensor &right) {
-  const auto *const a = left.const_data_ptr<float>();
-  const auto *const b = right.const_data_ptr<float>();
-  for (int64_t i = 0; i < kSamples; ++i) {
-    if (std::memcmp(a + i, b + i, sizeof(float)) != 0 && !(std::isnan(a[i]) && std::isnan(b[i]))) return false;
-  }
-  return true;
-}
-
-Rows with_pytorchs_bits(const Known &known) {
-  const c10::InferenceMode no_recording;
-  const Tensor a = sample(1), b = sample(2), c = sample(3);
-  for (const Rows rows : known.candidates) {
-    bool is_equal = true;
-    for (const double number : {1.0, 0.1, -0.3, 0.9, 0.5, 1e-8, -1e-3}) {
-      Tensor result = at::zeros_like(a);
-      rows(result.mutable_data_ptr<float>(), a.const_data_ptr<float>(), b.const_data_ptr<float>(),
-           c.const_data_ptr<float>(), static_cast<float>(number), kSamples);
-      is_equal = is_equal && are_equal(result, known.pytorchs(a, b, c, number));
-    }
-    if (is_equal) return rows;
-  }
-  return nullptr;
-}
-
-// Of `known()`; null for those that nothing here has the bits of.
-const std::vector<Rows> &chosen() {
-  static const auto *const all = [] {
-    auto *const found = new std::vector<Rows>;
-    const bool can = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-    for (const Known &one : known()) found->push_back(can ? with_pytorchs_bits(one) : nullptr);
-    return found;
-  }();
-  return *all;
-}
+constexpr std::array kSignatures = {
+    Signature{"add", "Tensor", false, kAdd, 2, 2, kNone},
+    Signature{"add", "Tensor", true, kAddNumber, 1, 1, 2},
+    Signature{"mul", "Tensor", false, kMul, 2, kNone, kNone},
+    Signature{"mul", "Tensor", true, kMulNumber, 1, 1, kNone},
+    Signature{"div", "Tensor", false, kDiv, 2, kNone, kNone},
+    Signature{"div", "Tensor", true, kDivNumber, 1, 1, kNone},
+    Signature{"addcmul", "", false, kAddcmul, 3, 3, kNone},
+    Signature{"addcdiv", "", false, kAddcdiv, 3, 3, kNone},
+    Signature{"lerp", "Scalar", false, kLerp, 2, 2, kNone},
+    Signature{"sqrt", "", false, kSqrt, 1, kNone, kNone},
+    Signature{"neg", "", false, kNeg, 1, kNone, kNone},
+    Signature{"abs", "", false, kAbs, 1, kNone, kNone},
+    Signature{"maximum", "", false, kMaximum, 2, kNone, kNone},
+    Signature{"_foreach_add", "List", false, kAdd, 2, 2, kNone},
+    Signature{"_foreach_add", "Scalar", true, kAddNumber, 1, 1, kNone},
+    Signature{"_foreach_add", "ScalarList", true, kAddNumber, 1, 1, kNone},
+    Signature{"_foreach_add", "Tensor", true, kAddNumber, 1, 1, 2},
+    Signature{"_foreach_mul", "List", false, kMul, 2, kNone, kNone},
+    Signature{"_foreach_mul", "Scalar", true, kMulNumber, 1, 1, kNone},
+    Signature{"_foreach_mul", "ScalarList", true, kMulNumber, 1, 1, kNone},
+    Signature{"_foreach_div", "List", false, kDiv, 2, kNone, kNone},
+    Signature{"_foreach_div", "Scalar", true, kDivNumber, 1, 1, kNone},
+    Signature{"_foreach_div", "ScalarList", true, kDivNumber, 1, 1, kNone},
+    Signature{"_foreach_addcmul", "Scalar", false, kAddcmul, 3, 3, kNone},
+    Signature{"_foreach_addcmul", "ScalarList", false, kAddcmul, 3, 3, kNone},
+    Signature{"_foreach_addcdiv", "Scalar", false, kAddcdiv, 3, 3, kNone},
+    Signature{"_foreach_addcdiv", "ScalarList", false, kAddcdiv, 3, 3, kNone},
+    Signature{"_foreach_lerp", "Scalar", false, kLerp, 2, 2, kNone},
+    Signature{"_foreach_sqrt", "", false, kSqrt, 1, kNone, kNone},
+    Signature{"_foreach_neg", "", false, kNeg, 1, kNone, kNone},
+    Signature{"_foreach_abs", "", false, kAbs, 1, kNone, kNone},
+    Signature{"_foreach_maximum", "List", false, kMaximum, 2, kNone, kNone},
+};
 
 }  // namespace
 
@@ -335,17 +63,16 @@ std::optional<ElementWise> ElementWise::find(const std::string &name, const std:
   base.remove_prefix(6);
   const bool is_in_place = base.back() == '_', is_out = own_overload == "out" || own_overload == "Scalar_out";
   if (is_in_place) base.remove_suffix(1);
-  for (size_t i = 0; i < known().size(); ++i) {
-    const Known &one = known()[i];
-    const std::string_view out = one.overload == "Scalar" ? "Scalar_out" : "out";
-    if (base != one.name || own_overload != (is_out ? out : one.overload)) continue;
-    if (second_is_number != one.second_is_number || chosen()[i] == nullptr) continue;
-    ElementWise found{chosen()[i], one.tensors, one.number, one.one, {}};
-    if (is_in_place) found.result = 0;
-    if (is_out) found.result = std::max({one.tensors, one.number.value_or(0) + 1, one.one.value_or(0) + 1});
-    return found;
-  }
-  return {};
+  const auto *const one = std::find_if(kSignatures.begin(), kSignatures.end(), [&](const Signature &signature) {
+    const std::string_view out = signature.overload == "Scalar" ? "Scalar_out" : "out";
+    return base == signature.name && own_overload == (is_out ? out : signature.overload) &&
+           second_is_number == signature.second_is_number;
+  });
+  if (one == kSignatures.end()) return {};
+  ElementWise found{one->operation, one->tensors, one->number, one->one, {}};
+  if (is_in_place) found.result = 0;
+  if (is_out) found.result = std::max({one->tensors, one->number.value_or(0) + 1, one->one.value_or(0) + 1});
+  return found;
 }
 
 }  // namespace ms_ext

@@ -27,10 +27,10 @@ std::vector<at::Tensor> tensors_in(const py::list &list) {
 
 RepeatedStep::RepeatedStep(const py::list &parts, const py::list &gradients, py::object optimizer, py::list containers)
     : optimizer_(std::move(optimizer)), containers_(std::move(containers)) {
-  std::vector<Layout> given;
+  std::vector<at::Tensor> given;
   for (const at::Tensor &gradient : tensors_in(gradients)) {
     gradients_.emplace_back();
-    if (gradient.defined()) gradients_.back() = given.emplace_back(gradient);
+    if (gradient.defined()) gradients_.back() = Layout(given.emplace_back(gradient));
   }
   for (const py::handle part : parts) parts_.push_back(repeated::part_of(py::reinterpret_borrow<py::tuple>(part)));
   swept_ = repeated::bring_together(&parts_, given);

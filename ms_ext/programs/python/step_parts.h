@@ -38,6 +38,20 @@ inline IValue constant(const py::handle &object, const c10::TypePtr &type) {
   return torch::jit::toIValue(object, type);
 }
 
+// The number in a tensor of no dimensions.
+inline double number_of(const at::Tensor &tensor) {
+  switch (tensor.is_cpu() && !tensor.is_neg() ? tensor.scalar_type() : at::ScalarType::Undefined) {
+    case at::kFloat:
+      return *tensor.const_data_ptr<float>();
+    case at::kDouble:
+      return *tensor.const_data_ptr<double>();
+    case at::kLong:
+      return static_cast<double>(*tensor.const_data_ptr<int64_t>());
+    default:
+      return tensor.item().toDouble();
+  }
+}
+
 // One value: a constant, or what is in a register.
 class Operand {
  public:
@@ -52,7 +66,7 @@ class Operand {
   }
 
   explicit Operand(size_t reg) : is_register_(true), wants_tensor_(false), register_(reg) {}
-  explicit Operand(double number) : is_register_(false), wants_tensor_(false), value_(number) {}
+  explicit Operand(IValue constant) : is_register_(false), wants_tensor_(false), value_(std::move(constant)) {}
 
   IValue in(const Registers &registers) const {
     if (!is_register_) return value_;
@@ -77,7 +91,7 @@ class Operand {
   // As PyTorch's kernels for float32 take it.
   float number_in(const Registers &registers) const {
     const IValue &value = is_register_ ? registers[register_] : value_;
-    return value.isTensor() ? value.toTensor().item().toFloat() : value.toScalar().toFloat();
+    return value.isTensor() ? static_cast<float>(number_of(value.toTensor())) : value.toScalar().toFloat();
   }
 
  private:
@@ -85,6 +99,8 @@ class Operand {
   size_t register_ = 0;
   IValue value_;
 };
+
+using Operands = std::vector<Operand>;
 
 // An argument of a call: an operand, or a list of them.
 class Argument {
@@ -111,12 +127,19 @@ class Argument {
     for (const Operand &operand : operands_) operand.note_use(uses);
   }
 
-  // Null if it is a list of them.
-  const Operand *operand() const { return item_type_ == nullptr ? operands_.data() : nullptr; }
+  // Those of a list, or the only one.
+  Operands operands() const {
+    if (!is_list() || item_type_ != nullptr) return operands_;
+    Operands items;
+    for (const IValue &item : operands_[0].value().toListRef()) items.emplace_back(item);
+    return items;
+  }
+
+  bool is_list() const { return item_type_ != nullptr || (!operands_[0].reg() && operands_[0].value().isList()); }
 
  private:
   c10::TypePtr item_type_;  // null if it is one operand
-  std::vector<Operand> operands_;
+  Operands operands_;
 };
 
 // The parts of a step. `run` leaves its results in the registers.
@@ -173,7 +196,7 @@ class Read {
  public:
   explicit Read(const py::tuple &part) : tensor_(part[1], c10::TensorType::get()), result_(py::cast<size_t>(part[2])) {}
 
-  void run(Registers *registers) const { (*registers)[result_] = tensor_.in(*registers).toTensor().item().toDouble(); }
+  void run(Registers *registers) const { (*registers)[result_] = number_of(tensor_.in(*registers).toTensor()); }
 
   void note_uses(Uses *uses) const {
     tensor_.note_use(uses);
@@ -191,7 +214,7 @@ class Read {
 class Number {
  public:
   explicit Number(const py::tuple &part)
-      : sign_(py::cast<std::string>(part[1])),
+      : sign_(sign_of(py::cast<std::string>(part[1]))),
         left_(part[2], c10::FloatType::get()),
         right_(part[3], c10::FloatType::get()),
         result_(py::cast<size_t>(part[4])) {}
@@ -207,18 +230,25 @@ class Number {
   }
 
  private:
+  static char sign_of(const std::string &sign) { return sign == "**" ? '^' : sign[0]; }
+
   double of(double left, double right) const {
-    if (sign_ == "+") return left + right;
-    if (sign_ == "-") return left - right;
-    if (sign_ == "*") return left * right;
-    if (sign_ == "/") {
-      TORCH_CHECK(right != 0, "float division by zero");
-      return left / right;
+    switch (sign_) {
+      case '+':
+        return left + right;
+      case '-':
+        return left - right;
+      case '*':
+        return left * right;
+      case '/':
+        TORCH_CHECK(right != 0, "float division by zero");
+        return left / right;
+      default:
+        return std::pow(left, right);
     }
-    return std::pow(left, right);
   }
 
-  std::string sign_;
+  char sign_;
   Operand left_, right_;
   size_t result_;
 };
@@ -239,22 +269,14 @@ inline Part part_of(const py::tuple &part) {
 // What an optimizer may ask of a gradient.
 struct Layout {
   explicit Layout(const at::Tensor &tensor)
-      : sizes(tensor.sizes().vec()),
-        strides(tensor.strides().vec()),
-        is_contiguous(tensor.is_contiguous()),
-        dtype(tensor.dtype()),
-        device(tensor.device()) {}
+      : sizes(tensor.sizes().vec()), strides(tensor.strides().vec()), dtype(tensor.dtype()), device(tensor.device()) {}
 
   bool is_of(const at::Tensor &tensor) const {
     return tensor.sizes() == sizes && tensor.strides() == strides && tensor.dtype() == dtype &&
            tensor.device() == device && !tensor.is_conj() && !tensor.is_neg();
   }
 
-  // As a sweep can take it.
-  bool is_row_by_row() const { return device.is_cpu() && dtype == caffe2::TypeMeta::Make<float>() && is_contiguous; }
-
   std::vector<int64_t> sizes, strides;
-  bool is_contiguous;
   caffe2::TypeMeta dtype;
   c10::Device device;
 };

@@ -18,17 +18,6 @@ struct alignas(64) Block {
   std::array<float, kBlock + 32> numbers;
 };
 
-bool is_plain(const at::Tensor &tensor, at::IntArrayRef sizes) {
-  return tensor.defined() && tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.layout() == at::kStrided &&
-         tensor.sizes() == sizes && tensor.is_contiguous() && !tensor.is_neg() && !tensor.is_inference();
-}
-
-bool are_apart(const at::Tensor &left, const at::Tensor &right) {
-  const auto *const a = left.const_data_ptr<float>();
-  const auto *const b = right.const_data_ptr<float>();
-  return a == b || a + left.numel() <= b || b + right.numel() <= a;
-}
-
 }  // namespace
 
 void Sweep::add(Call call) {
@@ -40,29 +29,16 @@ void Sweep::add(Call call) {
   calls_.push_back(std::move(call));
 }
 
-bool Sweep::fits(const std::vector<at::Tensor> &tensors) const {
-  const at::IntArrayRef sizes = tensors[0].sizes();
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (!is_plain(tensors[i], sizes)) return false;
-    for (size_t j = 0; j < i; ++j) {
-      if ((is_written_[i] || is_written_[j]) && !are_apart(tensors[i], tensors[j])) return false;
-    }
-  }
-  return true;
-}
-
-bool Sweep::run(const std::vector<at::Tensor> &tensors, const std::vector<float> &numbers) const {
-  if (!fits(tensors)) return false;
+void Sweep::run(const std::vector<at::Tensor> &tensors, const std::vector<float> &numbers) const {
   Places given;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (is_written_[i]) tensors[i].unsafeGetTensorImpl()->bump_version();
     given.push_back(is_written_[i] ? tensors[i].mutable_data_ptr<float>()
                                    : const_cast<float *>(tensors[i].const_data_ptr<float>()));  // NOLINT
   }
   const int64_t count = tensors[0].numel();
   if (count <= at::internal::GRAIN_SIZE) {
     run(given, numbers, 0, count);
-    return true;
+    return;
   }
   // Its library has the threads: at::parallel_for, compiled here, would have none or others.
   at::TensorIterator elements = at::TensorIteratorConfig().add_const_input(tensors[0]).build();
@@ -70,7 +46,6 @@ bool Sweep::run(const std::vector<at::Tensor> &tensors, const std::vector<float>
     const int64_t begin = reinterpret_cast<float *>(*data) - given[0];
     run(given, numbers, begin, begin + columns * rows);
   });
-  return true;
 }
 
 void Sweep::run(const Places &given, const std::vector<float> &numbers, int64_t begin, int64_t end) const {

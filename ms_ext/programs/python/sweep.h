@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "programs/python/element_wise.h"
+#include "programs/python/rows.h"
 
 namespace ms_ext {
 
@@ -26,13 +26,12 @@ class Sweep {
 
   void add(Call call);
 
-  // Makes the calls. If the tensors do not lie in memory row by row, each in its own, it does nothing: false.
-  bool run(const std::vector<at::Tensor> &tensors, const std::vector<float> &numbers) const;
+  // Makes the calls. The tensors are of float32, lie in memory row by row, and none that is written overlaps another.
+  void run(const std::vector<at::Tensor> &tensors, const std::vector<float> &numbers) const;
 
  private:
   using Places = std::vector<float *>;
 
-  bool fits(const std::vector<at::Tensor> &tensors) const;
   void run(const Places &given, const std::vector<float> &numbers, int64_t begin, int64_t end) const;
 
   size_t given_, own_ = 0;

@@ -1,38 +1,83 @@
 #include "programs/python/swept_calls.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <dlfcn.h>
 
+#include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 
 namespace ms_ext::repeated {
 namespace {
 
-using Sizes = std::vector<int64_t>;
+// A function of the library that knows CUDA. It is loaded where a tensor of MindSpore's is on a GPU.
+template <typename Function>
+Function *on_gpu(const char *name) {
+  void *const library = dlopen("libms_ext_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+  return library == nullptr ? nullptr : reinterpret_cast<Function *>(dlsym(library, name));
+}
+
+bool can_sweep(const SweepableCall &call, c10::Device device) {
+  if (device.is_cpu()) return rows_of(call.operation) != nullptr;
+  static auto *const can = on_gpu<decltype(ms_ext_can_sweep_lists)>("ms_ext_can_sweep_lists");
+  return can != nullptr && can(call.operation, call.has_numbers, device.index());
+}
+
+using List = std::vector<Operand::Key>;  // of tensors
+
+List keys_of(const Operands &operands) {
+  List keys;
+  for (const Operand &operand : operands) keys.push_back(operand.key());
+  return keys;
+}
+
+// The lists of calls, none of which has a tensor of another one, or one twice.
+class Lists {
+ public:
+  bool has(const Operand::Key &tensor) const { return tensors_.count(tensor) > 0; }
+  size_t size() const { return lists_.size(); }
+
+  // False if it has a tensor of another list, or one twice.
+  bool add(const Operands &operands) {
+    List list = keys_of(operands);
+    if (lists_.count(list) > 0) return true;
+    for (const Operand::Key &tensor : list) {
+      if (!tensors_.insert(tensor).second) return false;
+    }
+    lists_.insert(std::move(list));
+    return true;
+  }
+
+  bool add(const SweepableCall &call) {
+    return std::all_of(call.tensors.begin(), call.tensors.end(), [this](const Operands &list) { return add(list); }) &&
+           add(call.result);
+  }
+
+ private:
+  std::set<List> lists_;
+  std::set<Operand::Key> tensors_;
+};
 
 // Finds the calls that a sweep can make, asked for each part in turn.
 class Finder {
  public:
-  explicit Finder(const std::vector<Layout> &gradients) {
-    for (size_t i = 0; i < gradients.size(); ++i)
-      note(i, gradients[i].is_row_by_row() ? std::optional(gradients[i].sizes) : kNone);
+  explicit Finder(const std::vector<at::Tensor> &gradients) {
+    for (size_t i = 0; i < gradients.size(); ++i) tensors_.emplace(i, Elements::of(gradients[i]));
   }
 
   std::optional<SweepableCall> sweepable(const OperatorCall &call) {
     std::optional<SweepableCall> found = find(call);
-    for (const int64_t result : call.results()) {
-      if (result >= 0) note(static_cast<size_t>(result), found ? std::optional(found->sizes) : kNone);
+    for (size_t i = 0; i < call.results().size(); ++i) {
+      const int64_t result = call.results()[i];
+      if (result >= 0) tensors_[static_cast<size_t>(result)] = found ? std::optional(found->items[i]) : std::nullopt;
     }
     return found;
   }
 
  private:
-  static constexpr std::nullopt_t kNone = std::nullopt;
-
-  void note(size_t reg, std::optional<Sizes> sizes) { tensors_[reg] = std::move(sizes); }
-
   // Whether it is a number, or a tensor of PyTorch's that stands for one.
   bool is_number(const Operand &operand) const {
     if (operand.reg()) return tensors_.count(*operand.reg()) == 0;
@@ -40,50 +85,81 @@ class Finder {
     return value.isTensor() ? value.toTensor().unsafeGetTensorImpl()->is_wrapped_number() : value.isScalar();
   }
 
+  static bool is_number_on_host(const Operand &operand) {
+    if (operand.reg() || !operand.value().isTensor()) return false;
+    const at::Tensor &tensor = operand.value().toTensor();
+    return tensor.dim() == 0 && tensor.is_cpu() && tensor.scalar_type() == at::kFloat;
+  }
+
   // None if it is no tensor that a sweep can take.
-  std::optional<Sizes> sizes_of(const Operand &operand) const {
+  std::optional<Elements> elements_of(const Operand &operand) const {
     if (operand.reg()) {
       const auto found = tensors_.find(*operand.reg());
-      return found == tensors_.end() ? kNone : found->second;
+      return found == tensors_.end() ? std::nullopt : found->second;
     }
-    if (!operand.value().isTensor() || is_number(operand)) return kNone;
-    const at::Tensor &tensor = operand.value().toTensor();
-    return Layout(tensor).is_row_by_row() ? std::optional(tensor.sizes().vec()) : kNone;
+    if (!operand.value().isTensor() || is_number(operand)) return std::nullopt;
+    return Elements::of(operand.value().toTensor());
   }
 
   std::optional<SweepableCall> find(const OperatorCall &call) const {
-    std::vector<Operand> operands;
-    for (const Argument &argument : call.arguments()) {
-      if (argument.operand() == nullptr) return kNone;
-      operands.push_back(*argument.operand());
-    }
-    const bool second_is_number = operands.size() > 1 && is_number(operands[1]);
+    const std::vector<Argument> &arguments = call.arguments();
+    if (arguments.empty()) return {};
+    const bool of_lists = arguments[0].is_list();
+    const auto are_numbers = [&](const Argument &argument) {
+      const Operands operands = argument.operands();
+      const bool for_all = of_lists && !argument.is_list();
+      return std::all_of(operands.begin(), operands.end(), [&](const Operand &operand) {
+        return is_number(operand) || (for_all && is_number_on_host(operand));
+      });
+    };
+    const bool second_is_number = arguments.size() > 1 && are_numbers(arguments[1]);
     const auto kind = ElementWise::find(call.name().name, call.name().overload_name, second_is_number);
-    if (!kind || call.results().size() > 1) return kNone;
-    if (kind->one && (operands[*kind->one].reg() || operands[*kind->one].value().toScalar().toDouble() != 1))
-      return kNone;
-    const bool makes_result = !kind->result;
-    const int64_t made = makes_result ? call.results().at(0) : -1;
-    if (makes_result && made < 0) return kNone;
-    SweepableCall found{kind->rows,
-                        {operands.begin(), operands.begin() + static_cast<std::ptrdiff_t>(kind->tensors)},
-                        kind->number ? operands[*kind->number] : Operand(0.0),
-                        makes_result ? Operand(static_cast<size_t>(made)) : operands[*kind->result],
-                        makes_result,
-                        {}};
-    const auto sizes = sizes_of(operands[0]);
-    if (!sizes || (!makes_result && sizes_of(found.result) != sizes) || !is_number(found.number)) return kNone;
-    for (const Operand &tensor : found.tensors) {
-      if (sizes_of(tensor) != sizes) return kNone;
+    if (!kind) return {};
+    if (kind->one) {
+      const Operand one = arguments[*kind->one].operands().at(0);
+      if (one.reg() || one.value().toScalar().toDouble() != 1) return {};
     }
-    found.sizes = *sizes;
-    return found;
+    SweepableCall found{kind->operation, {}, false, {Operand(IValue(0.0))}, {}, !kind->result, {}};
+    for (size_t i = 0; i < kind->tensors; ++i) found.tensors.push_back(arguments[i].operands());
+    if (kind->number) {
+      if (!are_numbers(arguments[*kind->number])) return {};
+      found.has_numbers = arguments[*kind->number].is_list();
+      found.numbers = arguments[*kind->number].operands();
+    }
+    if (kind->result) {
+      found.result = arguments[*kind->result].operands();
+    } else {
+      for (const int64_t result : call.results()) {
+        if (result < 0) return {};
+        found.result.emplace_back(static_cast<size_t>(result));
+      }
+    }
+    return can_be_swept(&found, of_lists) ? std::optional(std::move(found)) : std::nullopt;
   }
 
-  std::map<size_t, std::optional<Sizes>> tensors_;  // by their registers: the sizes of those that a sweep can take
+  // Finds its items, which lie alike in all lists. On a GPU, PyTorch has other kernels for lists than for tensors.
+  bool can_be_swept(SweepableCall *call, bool of_lists) const {
+    const size_t count = call->tensors[0].size();
+    for (const Operand &tensor : call->tensors[0]) {
+      const auto elements = elements_of(tensor);
+      if (!elements || !(of_lists || elements->device().is_cpu())) return false;
+      if (!can_sweep(*call, elements->device())) return false;
+      if (!call->items.empty() && elements->device() != call->items[0].device()) return false;
+      call->items.push_back(*elements);
+    }
+    const auto are_alike = [&](const Operands &list) {
+      return std::equal(list.begin(), list.end(), call->items.begin(), call->items.end(),
+                        [this](const Operand &tensor, const Elements &item) { return elements_of(tensor) == item; });
+    };
+    return count > 0 && (call->numbers.size() == (call->has_numbers ? count : 1)) &&
+           std::all_of(call->tensors.begin(), call->tensors.end(), are_alike) &&
+           (call->makes_result ? call->result.size() == count : are_alike(call->result)) && Lists().add(*call);
+  }
+
+  std::map<size_t, std::optional<Elements>> tensors_;  // by their registers; none of those that a sweep cannot take
 };
 
-constexpr size_t kTensors = 16;  // of a sweep at most: their blocks have to fit into the cache
+constexpr size_t kLists = 16;  // of a sweep at most: on a CPU, their blocks have to fit into the cache
 
 // The order of parts, and the calls that are swept.
 class Order {
@@ -94,15 +170,19 @@ class Order {
   };
 
   void add(Part part, SweepableCall call) {
-    const bool is_other = !open_.calls.empty() && open_.calls[0].sizes != call.sizes;
+    const bool is_other = !open_.calls.empty() && open_.calls[0].items != call.items;
     if (is_other && is_counter(call)) {
       swept_.push_back({{std::move(call)}, parts_.size()});
       parts_.push_back(std::move(part));
       return;
     }
-    if (is_other || tensors_.size() + call.tensors.size() >= kTensors) close();
-    for (const Operand &tensor : call.tensors) tensors_.insert(tensor.key());
-    tensors_.insert(call.result.key());
+    if (is_other || lists_.size() + call.tensors.size() >= kLists || follows(call.numbers)) close();
+    const Lists before = lists_;
+    if (!lists_.add(call)) {
+      lists_ = before;
+      close();
+      lists_.add(call);
+    }
     open_parts_.push_back(std::move(part));
     open_.calls.push_back(std::move(call));
   }
@@ -121,14 +201,23 @@ class Order {
   }
 
  private:
-  bool knows(const Operand &tensor) const { return tensors_.count(tensor.key()) > 0; }
+  bool knows(const Operand &tensor) const { return lists_.has(tensor.key()); }
 
-  // Whether all that it knows is a number in a memory of its own: then it may be counted before the open calls.
+  // Whether one of the numbers is in a tensor of the open calls.
+  bool follows(const Operands &numbers) const {
+    return std::any_of(numbers.begin(), numbers.end(), [this](const Operand &number) {
+      return !number.reg() && number.value().isTensor() && knows(number);
+    });
+  }
+
+  // Whether all that it knows are numbers in memories of their own: then they may be counted before the open calls.
   bool is_counter(const SweepableCall &call) const {
     const auto is_own = [&](const Operand &tensor) {
       return !tensor.reg() && !knows(tensor) && tensor.value().toTensor().storage().nbytes() == sizeof(float);
     };
-    return is_own(call.result) && std::all_of(call.tensors.begin(), call.tensors.end(), is_own);
+    const auto are_own = [&](const Operands &list) { return std::all_of(list.begin(), list.end(), is_own); };
+    return are_own(call.result) && std::all_of(call.tensors.begin(), call.tensors.end(), are_own) &&
+           !follows(call.numbers);
   }
 
   void close() {
@@ -136,61 +225,165 @@ class Order {
     std::move(open_parts_.begin(), open_parts_.end(), std::back_inserter(parts_));
     open_parts_.clear();
     open_.calls.clear();
-    tensors_.clear();
+    lists_ = {};
   }
 
   std::vector<Part> parts_, open_parts_;
   std::vector<Swept> swept_;
-  Swept open_;                      // the calls at the end, which more may join
-  std::set<Operand::Key> tensors_;  // of these
+  Swept open_;   // the calls at the end, which more may join
+  Lists lists_;  // of these
 };
 
 }  // namespace
 
+Elements::Elements(const at::Tensor &tensor)
+    : sizes_(tensor.sizes().vec()), strides_(tensor.strides().vec()), device_(tensor.device()), count_(tensor.numel()) {
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    if (sizes_[i] == 1) strides_[i] = 1;
+  }
+}
+
+std::optional<Elements> Elements::of(const at::Tensor &tensor) {
+  if (tensor.layout() != at::kStrided || tensor.scalar_type() != at::kFloat || tensor.is_neg() ||
+      tensor.is_inference()) {
+    return {};
+  }
+  const bool can = tensor.is_cpu() ? tensor.is_contiguous() : tensor.is_cuda() && tensor.is_non_overlapping_and_dense();
+  return can ? std::optional(Elements(tensor)) : std::nullopt;
+}
+
+bool Elements::are_those_of(const at::Tensor &tensor) const {
+  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.scalar_type() != at::kFloat ||
+      tensor.device() != device_ || tensor.sizes() != sizes_ || tensor.is_neg() || tensor.is_inference()) {
+    return false;
+  }
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    if (sizes_[i] != 1 && tensor.strides()[i] != strides_[i]) return false;
+  }
+  return true;
+}
+
 SweptCalls::SweptCalls(const std::vector<SweepableCall> &calls, size_t begin, const Uses &later)
-    : begin_(begin), end_(begin + calls.size()), sizes_(calls[0].sizes) {
-  std::map<Operand::Key, size_t> places;
-  std::vector<Operand> own;
+    : begin_(begin), end_(begin + calls.size()), items_(calls[0].items) {
+  std::map<List, size_t> places;
+  std::vector<Operands> own;
   for (const SweepableCall &call : calls) {
     if (!call.makes_result) continue;
-    (later.count(*call.result.reg()) > 0 ? made_ : own).push_back(call.result);
-    places[call.result.key()] = 0;
+    const bool is_used = std::any_of(call.result.begin(), call.result.end(),
+                                     [&](const Operand &result) { return later.count(*result.reg()) > 0; });
+    (is_used ? made_ : own).push_back(call.result);
+    places[keys_of(call.result)] = 0;
   }
-  const auto note = [&](const Operand &tensor) {
-    if (places.emplace(tensor.key(), 0).second) given_.push_back(tensor);
+  const auto note = [&](const Operands &list) {
+    if (places.emplace(keys_of(list), 0).second) given_.push_back(list);
   };
   for (const SweepableCall &call : calls) {
     std::for_each(call.tensors.begin(), call.tensors.end(), note);
     note(call.result);
   }
   size_t place = 0;
-  for (const auto *const tensors : {&given_, &made_, &own}) {
-    for (const Operand &tensor : *tensors) places[tensor.key()] = place++;
+  for (const auto *const lists : {&given_, &made_, &own}) {
+    for (const Operands &list : *lists) places[keys_of(list)] = place++;
   }
-  sweep_ = Sweep(given_.size() + made_.size());
+  const size_t count = given_.size() + made_.size();
+  is_written_.resize(count);
+  std::vector<ListCall> swept;
   for (const SweepableCall &call : calls) {
-    Sweep::Call swept{call.rows, places[call.result.key()], {}, numbers_.size()};
-    for (const Operand &tensor : call.tensors) swept.tensors.push_back(places[tensor.key()]);
-    sweep_.add(std::move(swept));
-    numbers_.push_back(call.number);
+    ListCall &own_call = swept.emplace_back(
+        ListCall{call.operation, call.has_numbers, places[keys_of(call.result)], {}, numbers_.size()});
+    for (const Operands &list : call.tensors) own_call.tensors.push_back(places[keys_of(list)]);
+    if (own_call.result < count) is_written_[own_call.result] = true;
+    numbers_.push_back(call.numbers);
   }
+  if (items_[0].device().is_cuda()) {
+    static auto *const make = on_gpu<decltype(ms_ext_list_sweep)>("ms_ext_list_sweep");
+    list_sweep_.reset(make(swept, count, items_[0].device().index()));
+    return;
+  }
+  sweep_ = Sweep(count);
+  for (ListCall &call : swept) sweep_.add({rows_of(call.operation), call.result, std::move(call.tensors), call.number});
 }
 
-bool SweptCalls::run(Registers *registers) const {
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(given_.size() + made_.size());
-  for (const Operand &tensor : given_) tensors.push_back(tensor.in(*registers).toTensor());
-  if (tensors[0].sizes() != at::IntArrayRef(sizes_)) return false;
-  for (size_t i = 0; i < made_.size(); ++i) tensors.push_back(at::empty(sizes_, at::kFloat));
-  std::vector<float> numbers;
-  numbers.reserve(numbers_.size());
-  for (const Operand &number : numbers_) numbers.push_back(number.number_in(*registers));
-  if (!sweep_.run(tensors, numbers)) return false;
-  for (size_t i = 0; i < made_.size(); ++i) (*registers)[*made_[i].reg()] = tensors[given_.size() + i];
+bool SweptCalls::find_tensors(const Registers &registers, TensorLists *lists) const {
+  for (const Operands &operands : given_) {
+    std::vector<at::Tensor> &list = lists->emplace_back();
+    list.reserve(items_.size());
+    for (const Operand &tensor : operands) {
+      list.push_back(tensor.in(registers).toTensor());
+      if (!items_[list.size() - 1].are_those_of(list.back())) return false;
+    }
+  }
   return true;
 }
 
-std::vector<SweptCalls> bring_together(std::vector<Part> *parts, const std::vector<Layout> &gradients) {
+bool SweptCalls::are_apart(const TensorLists &lists) const {
+  std::vector<const void *> memory;
+  memory.reserve(lists.size() * items_.size());
+  for (const auto &list : lists) {
+    for (const at::Tensor &tensor : list) memory.push_back(tensor.const_data_ptr());
+  }
+  if (memory == known_apart_) return true;
+  struct Range {
+    const char *begin, *end;
+    bool is_written;
+  };
+  std::vector<Range> ranges;
+  ranges.reserve(memory.size());
+  for (size_t i = 0; i < memory.size(); ++i) {
+    const auto *const at = static_cast<const char *>(memory[i]);
+    const int64_t bytes = items_[i % items_.size()].count() * static_cast<int64_t>(sizeof(float));
+    if (bytes > 0) ranges.push_back({at, at + bytes, is_written_[i / items_.size()]});
+  }
+  const std::less<> is_before;  // of any two pointers
+  std::sort(ranges.begin(), ranges.end(),
+            [&](const Range &left, const Range &right) { return is_before(left.begin, right.begin); });
+  const char *end = nullptr, *written_end = nullptr;  // of those before
+  for (const Range &range : ranges) {
+    if (is_before(range.begin, written_end) || (range.is_written && is_before(range.begin, end))) return false;
+    end = std::max(end, range.end, is_before);
+    if (range.is_written) written_end = std::max(written_end, range.end, is_before);
+  }
+  known_apart_ = std::move(memory);
+  return true;
+}
+
+bool SweptCalls::run(Registers *registers) const {
+  TensorLists lists;
+  lists.reserve(given_.size() + made_.size());
+  if (!find_tensors(*registers, &lists) || !are_apart(lists)) return false;
+  for (size_t i = 0; i < lists.size(); ++i) {
+    if (!is_written_[i]) continue;
+    for (const at::Tensor &tensor : lists[i]) tensor.unsafeGetTensorImpl()->bump_version();
+  }
+  for (const Operands &results : made_) {
+    std::vector<at::Tensor> list;
+    for (const at::Tensor &tensor : lists[0]) list.push_back(at::empty_like(tensor));
+    for (size_t i = 0; i < results.size(); ++i) (*registers)[*results[i].reg()] = list[i];
+    lists.push_back(std::move(list));
+  }
+  std::vector<std::vector<float>> numbers;
+  numbers.reserve(numbers_.size());
+  for (const Operands &operands : numbers_) {
+    std::vector<float> &own = numbers.emplace_back();
+    own.reserve(operands.size());
+    for (const Operand &number : operands) own.push_back(number.number_in(*registers));
+  }
+  if (list_sweep_ != nullptr) {
+    list_sweep_->run(lists, numbers);
+    return true;
+  }
+  std::vector<at::Tensor> tensors(lists.size());
+  std::vector<float> own_numbers(numbers.size());
+  for (size_t item = 0; item < items_.size(); ++item) {
+    for (size_t i = 0; i < lists.size(); ++i) tensors[i] = lists[i][item];
+    for (size_t i = 0; i < numbers.size(); ++i)
+      own_numbers[i] = numbers[i].size() == 1 ? numbers[i][0] : numbers[i][item];
+    sweep_.run(tensors, own_numbers);
+  }
+  return true;
+}
+
+std::vector<SweptCalls> bring_together(std::vector<Part> *parts, const std::vector<at::Tensor> &gradients) {
   Finder finder(gradients);
   Order order;
   for (Part &part : *parts) {

@@ -1,21 +1,49 @@
 // The calls of an optimizer's step that are made in one pass through memory.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <vector>
 
+#include "programs/python/element_wise.h"
+#include "programs/python/list_sweep.h"
 #include "programs/python/step_parts.h"
 #include "programs/python/sweep.h"
 
 namespace ms_ext::repeated {
 
-// A call that a sweep can make.
+// Where the elements of a tensor are that a sweep can take: of float32, and each in a memory of its own. On a CPU they
+// lie row by row.
+class Elements {
+ public:
+  // None if a sweep cannot take it.
+  static std::optional<Elements> of(const at::Tensor &tensor);
+
+  bool are_those_of(const at::Tensor &tensor) const;
+  c10::Device device() const { return device_; }
+  int64_t count() const { return count_; }
+
+  bool operator==(const Elements &other) const {
+    return sizes_ == other.sizes_ && strides_ == other.strides_ && device_ == other.device_;
+  }
+
+ private:
+  explicit Elements(const at::Tensor &tensor);
+
+  std::vector<int64_t> sizes_, strides_;  // that of a dimension of one element says nothing, and is 1
+  c10::Device device_;
+  int64_t count_;
+};
+
+// A call that a sweep can make: of lists, or of tensors, which are lists of one.
 struct SweepableCall {
-  Rows rows;
-  std::vector<Operand> tensors;
-  Operand number;
-  Operand result;
+  Operation operation;
+  std::vector<Operands> tensors;
+  bool has_numbers;  // one for each item of the lists, in place of one for all
+  Operands numbers;
+  Operands result;
   bool makes_result;  // and does not write to one that there is
-  std::vector<int64_t> sizes;
+  std::vector<Elements> items;
 };
 
 class SweptCalls {
@@ -30,15 +58,21 @@ class SweptCalls {
   bool run(Registers *registers) const;
 
  private:
+  bool find_tensors(const Registers &registers, TensorLists *lists) const;
+  bool are_apart(const TensorLists &lists) const;
+
   size_t begin_, end_;
-  std::vector<int64_t> sizes_;
-  std::vector<Operand> given_;  // tensors
-  std::vector<Operand> made_;   // those that it makes for later parts
-  std::vector<Operand> numbers_;
+  std::vector<Elements> items_;
+  std::vector<Operands> given_;  // lists of tensors
+  std::vector<Operands> made_;   // those that it makes for later parts
+  std::vector<Operands> numbers_;
+  std::vector<bool> is_written_;  // of both
   Sweep sweep_;
+  std::shared_ptr<ListSweep> list_sweep_;          // on a GPU
+  mutable std::vector<const void *> known_apart_;  // the memory that was found to be so last
 };
 
 // Puts calls that can be swept next to each other, and before them what does not follow from them.
-std::vector<SweptCalls> bring_together(std::vector<Part> *parts, const std::vector<Layout> &gradients);
+std::vector<SweptCalls> bring_together(std::vector<Part> *parts, const std::vector<at::Tensor> &gradients);
 
 }  // namespace ms_ext::repeated
