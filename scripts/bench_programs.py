@@ -39,7 +39,7 @@ from bridge import aten
 from bridge.op import devices
 
 PAUSE = 0.05  # seconds
-LEAST = 0.1  # seconds that a measurement takes at least
+LEAST = 0.3  # seconds that a measurement takes at least
 RATE = 1e-6  # so small that no step of the many leads to other numbers than usual
 
 

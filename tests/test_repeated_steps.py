@@ -587,11 +587,11 @@ def test_parameters_that_lie_otherwise_later() -> None:
 
 
 def test_a_gradient_in_the_parameters_memory() -> None:
-    pair = OnTensors("SGD", [torch.zeros(50)], momentum=0.9)
-    memories = torch.arange(60.0), torch.arange(60.0)
-    pair.theirs[0].data, pair.own[0].data = (memory[:50] for memory in memories)
+    pair = OnTensors("SGD", [torch.zeros(9_000)], momentum=0.9)
+    memories = torch.arange(9_005.0), torch.arange(9_005.0)
+    pair.theirs[0].data, pair.own[0].data = (memory[5:] for memory in memories)
     for _ in range(6):
-        pair.theirs[0].grad, gradient = (memory[5:55] for memory in memories)
+        pair.theirs[0].grad, gradient = (memory[:9_000] for memory in memories)
         pair.torch.step()
         if not pair.repeated.again([gradient]):
             pair.own[0].grad = gradient
