@@ -616,6 +616,65 @@ def test_a_gradient_in_another_parameters_memory() -> None:
     pair.check()
 
 
+@pytest.mark.parametrize("foreach", [False, True])
+def test_a_gradient_in_the_memory_of_a_parameter_of_one_number(foreach: bool) -> None:
+    pair = OnTensors("AdamW", [torch.ones(1), torch.tensor(2.0)], foreach=foreach, weight_decay=0.1)
+    for _ in range(6):
+        for parameter, gradient in zip(pair.theirs, (pair.theirs[1].detach().view(1), torch.tensor(0.5)), strict=True):
+            parameter.grad = gradient
+        pair.torch.step()
+        gradients = [pair.own[1].detach().view(1), torch.tensor(0.5)]
+        if not pair.repeated.again(gradients):
+            for parameter, gradient in zip(pair.own, gradients, strict=True):
+                parameter.grad = gradient
+            pair.repeated.first(gradients)
+    pair.check()
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_signs_of_zeros_where_the_average_is_the_gradient(foreach: bool) -> None:
+    pair = OnTensors("Adam", [normal(40)], foreach=foreach, betas=(0.0, 0.999))
+    for gradient in (1.0, 1.0, 1.0, 1.0, -1.0, -0.0):
+        pair.step([torch.full_like(pair.own[0], gradient)])
+    averages = [pair.torch.state[pair.theirs[0]], pair.optimizer.state[pair.own[0]]]
+    theirs, own = (state["exp_avg"].signbit() for state in averages)
+    assert torch.equal(theirs, own)
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_roots_of_denormal_numbers_where_they_are_flushed(foreach: bool) -> None:
+    pair = OnTensors("RMSprop", [torch.ones(40)], foreach=foreach, eps=0.0, alpha=1.0)
+    for _ in range(4):
+        pair.step([torch.ones(40)])
+    for parameter, optimizer in ((pair.theirs[0], pair.torch), (pair.own[0], pair.optimizer)):
+        optimizer.state[parameter]["square_avg"].view(torch.int32).fill_(0x300000)
+    torch.set_flush_denormal(True)
+    try:
+        assert pair.step([torch.full((40,), 1e-22)]) is not None
+    finally:
+        torch.set_flush_denormal(False)
+    pair.check()
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_a_factor_beyond_float32(foreach: bool) -> None:
+    pair = OnTensors("AdamW", [torch.ones(40)], foreach=foreach, weight_decay=1e30)
+    for _ in range(4):
+        pair.step([torch.ones(40)])
+    for optimizer in (pair.torch, pair.optimizer):
+        optimizer.param_groups[0]["lr"] = 1e10
+    assert pair.step([torch.ones(40)]) is not None
+    pair.check()
+
+
+def test_a_gradient_without_memory() -> None:
+    pair = OnTensors("AdamW", [torch.randn(40)])
+    for _ in range(4):
+        pair.step([torch.randn(40)])
+    pair.step([torch._efficientzerotensor(40)])
+    pair.check()
+
+
 def test_autograd_notices_a_step() -> None:
     pair = OnTensors("AdamW", [normal(4, 4)])
     for _ in range(4):

@@ -221,7 +221,9 @@ class Recording:
             return value
         if len(numbers) < len(alike):
             self.lost = "a constant is equal to a number of the step"
-        unused = [number for number in numbers if all(number is not found for found in self._found)]
+        unused = [*numbers]
+        for found in self._found:
+            unused = without_first(unused, found)
         number = (unused or numbers)[0]
         self._found.append(number)
         return (number.register,)
@@ -256,6 +258,14 @@ class _Calls(TorchDispatchMode):
         results = func(*args, **kwargs)
         self._recording.called(func, args, kwargs, results)
         return results
+
+
+def without_first(numbers: list[_Number], number: _Number) -> list[_Number]:
+    """The numbers but for the first that is this object."""
+    for i, one in enumerate(numbers):
+        if one is number:
+            return numbers[:i] + numbers[i + 1 :]
+    return numbers
 
 
 def flat(value: Any) -> Iterator[Any]:

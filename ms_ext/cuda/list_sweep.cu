@@ -10,6 +10,7 @@
 #include <ATen/ops/_foreach_sqrt.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 
 #include <algorithm>
@@ -18,11 +19,12 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "cuda/device_code.h"
 #include "programs/python/bits.h"
-#include "programs/python/list_sweep.h"
+#include "programs/python/sweep.h"
 
 namespace ms_ext {
 namespace {
@@ -132,15 +134,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) list_sweep(const __grid_co
 }
 )cuda";
 
-class ListSweepOnGpu final : public ListSweep {
+class ListSweep final : public Sweep {
  public:
   // Args: the calls; for each an expression; the number of lists that a run is given.
-  ListSweepOnGpu(const std::vector<ListCall> &calls, const std::vector<Expression> &expressions, size_t lists)
-      : lists_(lists), numbers_(calls.size()) {
-    const size_t end = 8 * lists + sizeof(int64_t) + sizeof(unsigned) + sizeof(float) * numbers_;
+  ListSweep(const std::vector<SweptCall> &calls, const std::vector<Expression> &expressions, size_t lists)
+      : calls_(calls), lists_(lists), is_written_(lists) {
+    for (const SweptCall &call : calls) {
+      if (call.result < lists) is_written_[call.result] = true;
+    }
+    const size_t end = 8 * lists + sizeof(int64_t) + sizeof(unsigned) + sizeof(float) * calls.size();
     item_bytes_ = (end + 7) / 8 * 8;
     most_items_ = std::min<size_t>(kBytes / item_bytes_, 256);
-    code_ = code_of(source(calls, expressions));
+    code_ = code_of(source(expressions));
   }
 
   void run(const TensorLists &lists, const std::vector<std::vector<float>> &numbers) override {
@@ -167,10 +172,12 @@ class ListSweepOnGpu final : public ListSweep {
         std::memcpy(at, &value, sizeof(value));
         at += sizeof(value);
       };
-      for (const auto &list : lists) put(list[i].const_data_ptr());
+      for (size_t j = 0; j < lists_; ++j) {
+        put(is_written_[j] ? lists[j][i].mutable_data_ptr() : lists[j][i].const_data_ptr());
+      }
       put(elements);
       put(static_cast<unsigned>(blocks));
-      for (const std::vector<float> &own : numbers) put(own[own.size() == 1 ? 0 : i]);
+      for (size_t j = 0; j < calls_.size(); ++j) put(numbers[j][calls_[j].has_numbers ? i : 0]);
       blocks += (elements + kElements - 1) / kElements;
       if (++count == most_items_ && !launch()) return false;
     }
@@ -190,21 +197,21 @@ class ListSweepOnGpu final : public ListSweep {
     return &codes->try_emplace(source, "list_sweep", source).first->second;
   }
 
-  std::string source(const std::vector<ListCall> &calls, const std::vector<Expression> &expressions) const {
+  std::string source(const std::vector<Expression> &expressions) const {
     const auto value = [this](size_t place) { return c10::str("x", place, place < lists_ ? " part" : ""); };
-    std::vector<bool> is_known(lists_), is_loaded(lists_), is_stored(lists_);
+    std::vector<bool> is_known(lists_), is_loaded(lists_);
     size_t places = lists_;
     std::string open, addresses, values, load, store, made;
-    for (size_t i = 0; i < calls.size(); ++i) {
+    for (size_t i = 0; i < calls_.size(); ++i) {
       open += c10::str("const float n", i, " = item.numbers[", i, "]; ");
       made += "{ ";
-      for (size_t j = 0; j < calls[i].tensors.size(); ++j) {
-        const size_t place = calls[i].tensors[j];
+      for (size_t j = 0; j < calls_[i].tensors.size(); ++j) {
+        const size_t place = calls_[i].tensors[j];
         made += c10::str("const float ", "abc"[j], " = ", value(place), "; ");
         if (place < lists_ && !is_known[place]) is_known[place] = is_loaded[place] = true;
       }
-      const size_t result = calls[i].result;
-      if (result < lists_) is_known[result] = is_stored[result] = true;
+      const size_t result = calls_[i].result;
+      if (result < lists_) is_known[result] = true;
       made += c10::str("const float n = n", i, "; ", value(result), " = ", expressions[i], "; } ");
       for (; places <= result; ++places) made.insert(0, c10::str("float x", places, "; "));
     }
@@ -213,17 +220,26 @@ class ListSweepOnGpu final : public ListSweep {
       addresses += c10::str(i == 0 ? "" : " | ", "reinterpret_cast<unsigned long long>(l", i, ")");
       values += c10::str(i == 0 ? "" : ", ", "x", i);
       if (is_loaded[i]) load += c10::str("x", i, " = *reinterpret_cast<const type *>(l", i, " + i); ");
-      if (is_stored[i]) store += c10::str("*reinterpret_cast<type *>(l", i, " + i) = x", i, "; ");
+      if (is_written_[i]) store += c10::str("*reinterpret_cast<type *>(l", i, " + i) = x", i, "; ");
     }
-    return c10::str("#define LISTS ", lists_, "\n#define NUMBERS ", numbers_, "\n#define ITEMS ", most_items_,
+    return c10::str("#define LISTS ", lists_, "\n#define NUMBERS ", calls_.size(), "\n#define ITEMS ", most_items_,
                     "\n#define THREADS ", kThreads, "\n#define ELEMENTS ", kElements, "\n#define OPEN ", open,
                     "\n#define ADDRESSES ", addresses, "\n#define VALUES ", values, "\n#define LOAD(type) ", load,
                     "\n#define STORE(type) ", store, "\n#define CALLS(part) { ", made, "}\n", kSource);
   }
 
-  size_t lists_, numbers_, item_bytes_, most_items_;
+  std::vector<SweptCall> calls_;
+  size_t lists_, item_bytes_, most_items_;
+  std::vector<bool> is_written_;
   DeviceCode *code_;
 };
+
+// Whether a kernel may point to its parameters.
+bool has_constant_parameters(c10::Device device) {
+  int major = 0;
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()));
+  return major >= 7;
+}
 
 // Whether it has the bits of PyTorch's kernel, for sizes that are a multiple of four and others.
 bool is_pytorchs(const Known &known, const Expression &expression, bool has_numbers, c10::Device device) {
@@ -232,7 +248,7 @@ bool is_pytorchs(const Known &known, const Expression &expression, bool has_numb
     return std::vector<Tensor>{numbers.to(device), numbers.narrow(0, 0, bits::kSamples / 4 * 4).to(device)};
   };
   const std::vector<Tensor> a = sample(1), b = sample(2), c = sample(3);
-  ListSweepOnGpu sweep({{known.operation, has_numbers, 3, {0, 1, 2}, 0}}, {expression}, 4);
+  ListSweep sweep({{known.operation, has_numbers, 3, {0, 1, 2}}}, {expression}, 4);
   for (const double number : bits::kNumbers) {
     const std::vector<Tensor> results{at::zeros_like(a[0]), at::zeros_like(a[1])};
     if (!sweep.try_run({a, b, c, results}, {{static_cast<float>(number)}})) return false;
@@ -245,23 +261,21 @@ bool is_pytorchs(const Known &known, const Expression &expression, bool has_numb
   return true;
 }
 
-// Empty if none has the bits of PyTorch's kernel: it is compared with them once.
-const Expression &expression_of(Operation operation, bool has_numbers, c10::Device device) {
+// Empty if none has the bits of PyTorch's kernel: it is compared with them once on each GPU.
+Expression expression_of(Operation operation, bool has_numbers, c10::Device device) {
   static std::mutex mutex;
-  static auto *const found = new std::map<std::pair<Operation, bool>, Expression>;
+  static auto *const found = new std::map<std::tuple<Operation, bool, c10::DeviceIndex>, Expression>;
   const std::lock_guard<std::mutex> lock(mutex);
-  const auto [own, is_new] = found->try_emplace({operation, has_numbers});
-  if (is_new) {
-    const c10::InferenceMode no_recording;
-    const auto is_it = [operation](const Known &known) { return known.operation == operation; };
-    const Known &one = *std::find_if(known().begin(), known().end(), is_it);
-    for (const Expression &expression : one.candidates) {
-      if (!is_pytorchs(one, expression, has_numbers, device)) continue;
-      own->second = expression;
-      break;
-    }
-  }
-  return own->second;
+  const auto key = std::make_tuple(operation, has_numbers, device.index());
+  if (const auto known = found->find(key); known != found->end()) return known->second;
+  const c10::InferenceMode no_recording;
+  const auto is_it = [operation](const Known &known) { return known.operation == operation; };
+  const Known &one = *std::find_if(known().begin(), known().end(), is_it);
+  const auto is_equal = [&](const Expression &expression) { return is_pytorchs(one, expression, has_numbers, device); };
+  const auto equal = has_constant_parameters(device)
+                         ? std::find_if(one.candidates.begin(), one.candidates.end(), is_equal)
+                         : one.candidates.end();
+  return found->emplace(key, equal == one.candidates.end() ? "" : *equal).first->second;
 }
 
 c10::Device device_at(int gpu) { return {c10::kCUDA, static_cast<c10::DeviceIndex>(gpu)}; }
@@ -275,12 +289,12 @@ bool ms_ext_can_sweep_lists(ms_ext::Operation operation, bool has_numbers, int g
   return !ms_ext::expression_of(operation, has_numbers, ms_ext::device_at(gpu)).empty();
 }
 
-ms_ext::ListSweep *ms_ext_list_sweep(const std::vector<ms_ext::ListCall> &calls, size_t lists, int gpu) {
+ms_ext::Sweep *ms_ext_list_sweep(const std::vector<ms_ext::SweptCall> &calls, size_t lists, int gpu) {
   std::vector<ms_ext::Expression> expressions;
-  for (const ms_ext::ListCall &call : calls) {
+  for (const ms_ext::SweptCall &call : calls) {
     expressions.push_back(ms_ext::expression_of(call.operation, call.has_numbers, ms_ext::device_at(gpu)));
   }
-  return new ms_ext::ListSweepOnGpu(calls, expressions, lists);
+  return new ms_ext::ListSweep(calls, expressions, lists);
 }
 
 }  // extern "C"

@@ -33,7 +33,10 @@ RepeatedStep::RepeatedStep(const py::list &parts, const py::list &gradients, py:
     if (gradient.defined()) gradients_.back() = Layout(given.emplace_back(gradient));
   }
   for (const py::handle part : parts) parts_.push_back(repeated::part_of(py::reinterpret_borrow<py::tuple>(part)));
-  swept_ = repeated::bring_together(&parts_, given);
+  {
+    const py::gil_scoped_release released;  // a GPU's kernels are compiled and compared
+    swept_ = repeated::bring_together(&parts_, given);
+  }
   std::vector<repeated::Uses> uses(parts_.size());
   for (size_t i = 0; i < parts_.size(); ++i) note_uses(parts_[i], &uses[i]);
   repeated::Uses later;

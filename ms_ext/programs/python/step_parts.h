@@ -88,10 +88,9 @@ class Operand {
   using Key = std::pair<size_t, const void *>;
   Key key() const { return {register_, is_register_ ? nullptr : value_.toTensor().unsafeGetTensorImpl()}; }
 
-  // As PyTorch's kernels for float32 take it.
-  float number_in(const Registers &registers) const {
+  double number_in(const Registers &registers) const {
     const IValue &value = is_register_ ? registers[register_] : value_;
-    return value.isTensor() ? static_cast<float>(number_of(value.toTensor())) : value.toScalar().toFloat();
+    return value.isTensor() ? number_of(value.toTensor()) : value.toScalar().toDouble();
   }
 
  private:
@@ -273,7 +272,7 @@ struct Layout {
 
   bool is_of(const at::Tensor &tensor) const {
     return tensor.sizes() == sizes && tensor.strides() == strides && tensor.dtype() == dtype &&
-           tensor.device() == device && !tensor.is_conj() && !tensor.is_neg();
+           tensor.device() == device && !tensor.is_conj() && !tensor.is_neg() && !tensor._is_zerotensor();
   }
 
   std::vector<int64_t> sizes, strides;

@@ -1,42 +1,48 @@
-// Element-wise calls on tensors of one size as one pass through memory: all of them on a block of the elements, while
-// that is in the processor's cache.
+// Element-wise calls on lists of tensors as one pass through memory, which reads and writes each element once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
-#include "programs/python/rows.h"
+#include "programs/python/element_wise.h"
 
 namespace ms_ext {
 
-class Sweep {
- public:
-  // The first tensors are those that a run is given, the others live in the sweep only.
-  struct Call {
-    Rows rows;
-    size_t result;
-    std::vector<size_t> tensors;
-    size_t number;  // of those that a run is given
-  };
+using TensorLists = std::vector<std::vector<at::Tensor>>;
 
-  // Args: the number of tensors that a run is given.
-  explicit Sweep(size_t tensors = 0) : given_(tensors) {}
-
-  void add(Call call);
-
-  // Makes the calls. The tensors are of float32, lie in memory row by row, and none that is written overlaps another.
-  void run(const std::vector<at::Tensor> &tensors, const std::vector<float> &numbers) const;
-
- private:
-  using Places = std::vector<float *>;
-
-  void run(const Places &given, const std::vector<float> &numbers, int64_t begin, int64_t end) const;
-
-  size_t given_, own_ = 0;
-  std::vector<bool> is_written_;
-  std::vector<Call> calls_;
+// The first lists are those that a run is given, the others live in the sweep only.
+struct SweptCall {
+  Operation operation;
+  bool has_numbers;  // one for each item, in place of one for all
+  size_t result;
+  std::vector<size_t> tensors;
 };
 
+class Sweep {
+ public:
+  virtual ~Sweep() = default;
+
+  // Makes the calls for each item of the lists. All are of float32, lie in memory alike, and none that is written
+  // overlaps another.
+  // Args: the lists; for each call its number or numbers.
+  virtual void run(const TensorLists &lists, const std::vector<std::vector<float>> &numbers) = 0;
+};
+
+// Makes all calls on a block of the elements, while that is in the processor's cache. rows.h has the operations.
+std::unique_ptr<Sweep> sweep_on_cpu(const std::vector<SweptCall> &calls, size_t lists);
+
 }  // namespace ms_ext
+
+// On a GPU a kernel makes them, on the current stream. The library that knows CUDA has it (../../cuda/list_sweep.cu).
+extern "C" {
+
+// Whether it has the bits of PyTorch's kernels.
+bool ms_ext_can_sweep_lists(ms_ext::Operation operation, bool has_numbers, int gpu);
+
+// A sweep of such operations.
+ms_ext::Sweep *ms_ext_list_sweep(const std::vector<ms_ext::SweptCall> &calls, size_t lists, int gpu);
+
+}  // extern "C"

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty_like.h>
 #include <dlfcn.h>
+#include <pmmintrin.h>
 
 #include <algorithm>
 #include <functional>
@@ -22,8 +23,29 @@ Function *on_gpu(const char *name) {
 
 bool can_sweep(const SweepableCall &call, c10::Device device) {
   if (device.is_cpu()) return rows_of(call.operation) != nullptr;
-  static auto *const can = on_gpu<decltype(ms_ext_can_sweep_lists)>("ms_ext_can_sweep_lists");
+  auto *const can = on_gpu<decltype(ms_ext_can_sweep_lists)>("ms_ext_can_sweep_lists");
   return can != nullptr && can(call.operation, call.has_numbers, device.index());
+}
+
+std::shared_ptr<Sweep> sweep_of(const std::vector<SweptCall> &calls, size_t lists, c10::Device device) {
+  if (device.is_cpu()) return sweep_on_cpu(calls, lists);
+  return std::shared_ptr<Sweep>(on_gpu<decltype(ms_ext_list_sweep)>("ms_ext_list_sweep")(calls, lists, device.index()));
+}
+
+// As PyTorch's kernels for float32 take it. An error as PyTorch's, where it is too large for those that PyTorch gives a
+// number, and not a tensor in its place.
+float as_float(double number, Operation operation, c10::Device device) {
+  const bool is_tensor = device.is_cpu() && (operation == Operation::kAddNumber || operation == Operation::kMulNumber ||
+                                             operation == Operation::kDivNumber);
+  return is_tensor ? static_cast<float>(number) : c10::Scalar(number).toFloat();
+}
+
+// Whether PyTorch's kernel on a CPU has other bits than it had when it was compared: MKL does not take denormal numbers
+// for zeros when the processor does, and the last elements, which do not fill a register, may have other signs of zero.
+bool has_other_bits(Operation operation, double number, c10::Device device) {
+  if (!device.is_cpu()) return false;
+  return operation == Operation::kSqrt ? _MM_GET_DENORMALS_ZERO_MODE() == _MM_DENORMALS_ZERO_ON
+                                       : operation == Operation::kLerp && number == 1;
 }
 
 using List = std::vector<Operand::Key>;  // of tensors
@@ -142,16 +164,16 @@ class Finder {
     const size_t count = call->tensors[0].size();
     for (const Operand &tensor : call->tensors[0]) {
       const auto elements = elements_of(tensor);
-      if (!elements || !(of_lists || elements->device().is_cpu())) return false;
-      if (!can_sweep(*call, elements->device())) return false;
-      if (!call->items.empty() && elements->device() != call->items[0].device()) return false;
+      if (!elements || (!call->items.empty() && elements->device() != call->items[0].device())) return false;
       call->items.push_back(*elements);
     }
+    if (count == 0 || !(of_lists || call->items[0].device().is_cpu())) return false;
+    if (!can_sweep(*call, call->items[0].device())) return false;
     const auto are_alike = [&](const Operands &list) {
       return std::equal(list.begin(), list.end(), call->items.begin(), call->items.end(),
                         [this](const Operand &tensor, const Elements &item) { return elements_of(tensor) == item; });
     };
-    return count > 0 && (call->numbers.size() == (call->has_numbers ? count : 1)) &&
+    return (call->numbers.size() == (call->has_numbers ? count : 1)) &&
            std::all_of(call->tensors.begin(), call->tensors.end(), are_alike) &&
            (call->makes_result ? call->result.size() == count : are_alike(call->result)) && Lists().add(*call);
   }
@@ -159,11 +181,20 @@ class Finder {
   std::map<size_t, std::optional<Elements>> tensors_;  // by their registers; none of those that a sweep cannot take
 };
 
-constexpr size_t kLists = 16;  // of a sweep at most: on a CPU, their blocks have to fit into the cache
+// Of a sweep at most. On a CPU the blocks of its lists have to fit into the cache, on a GPU its numbers into a launch.
+constexpr size_t kLists = 16;
+constexpr size_t kCalls = 32;
 
-// The order of parts, and the calls that are swept.
+// The order of parts, and the calls that are swept. What is read and counted may come before calls that are swept, and
+// what is counted is what is read: an optimizer's steps, each of which is a number in a memory of its own.
 class Order {
  public:
+  explicit Order(const std::vector<Part> &parts) {
+    for (const Part &part : parts) {
+      if (const Read *const read = std::get_if<Read>(&part)) read_.insert(read->tensor().key());
+    }
+  }
+
   struct Swept {
     std::vector<SweepableCall> calls;
     size_t begin;
@@ -176,10 +207,11 @@ class Order {
       parts_.push_back(std::move(part));
       return;
     }
-    if (is_other || lists_.size() + call.tensors.size() >= kLists || follows(call.numbers)) close();
-    const Lists before = lists_;
+    if (is_other || lists_.size() + call.tensors.size() >= kLists || open_.calls.size() == kCalls ||
+        follows(call.numbers)) {
+      close();
+    }
     if (!lists_.add(call)) {
-      lists_ = before;
       close();
       lists_.add(call);
     }
@@ -210,10 +242,10 @@ class Order {
     });
   }
 
-  // Whether all that it knows are numbers in memories of their own: then they may be counted before the open calls.
   bool is_counter(const SweepableCall &call) const {
     const auto is_own = [&](const Operand &tensor) {
-      return !tensor.reg() && !knows(tensor) && tensor.value().toTensor().storage().nbytes() == sizeof(float);
+      return !tensor.reg() && !knows(tensor) && read_.count(tensor.key()) > 0 &&
+             tensor.value().toTensor().storage().nbytes() == sizeof(float);
     };
     const auto are_own = [&](const Operands &list) { return std::all_of(list.begin(), list.end(), is_own); };
     return are_own(call.result) && std::all_of(call.tensors.begin(), call.tensors.end(), are_own) &&
@@ -228,11 +260,18 @@ class Order {
     lists_ = {};
   }
 
+  std::set<Operand::Key> read_;
   std::vector<Part> parts_, open_parts_;
   std::vector<Swept> swept_;
   Swept open_;   // the calls at the end, which more may join
   Lists lists_;  // of these
 };
+
+// Whether its memory has its numbers.
+bool is_plain(const at::Tensor &tensor) {
+  return tensor.defined() && tensor.layout() == at::kStrided && tensor.scalar_type() == at::kFloat &&
+         !tensor.is_neg() && !tensor._is_zerotensor() && !tensor.is_inference();
+}
 
 }  // namespace
 
@@ -244,19 +283,13 @@ Elements::Elements(const at::Tensor &tensor)
 }
 
 std::optional<Elements> Elements::of(const at::Tensor &tensor) {
-  if (tensor.layout() != at::kStrided || tensor.scalar_type() != at::kFloat || tensor.is_neg() ||
-      tensor.is_inference()) {
-    return {};
-  }
+  if (!is_plain(tensor)) return {};
   const bool can = tensor.is_cpu() ? tensor.is_contiguous() : tensor.is_cuda() && tensor.is_non_overlapping_and_dense();
   return can ? std::optional(Elements(tensor)) : std::nullopt;
 }
 
 bool Elements::are_those_of(const at::Tensor &tensor) const {
-  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.scalar_type() != at::kFloat ||
-      tensor.device() != device_ || tensor.sizes() != sizes_ || tensor.is_neg() || tensor.is_inference()) {
-    return false;
-  }
+  if (!is_plain(tensor) || tensor.device() != device_ || tensor.sizes() != sizes_) return false;
   for (size_t i = 0; i < sizes_.size(); ++i) {
     if (sizes_[i] != 1 && tensor.strides()[i] != strides_[i]) return false;
   }
@@ -287,21 +320,15 @@ SweptCalls::SweptCalls(const std::vector<SweepableCall> &calls, size_t begin, co
   }
   const size_t count = given_.size() + made_.size();
   is_written_.resize(count);
-  std::vector<ListCall> swept;
+  std::vector<SweptCall> swept;
   for (const SweepableCall &call : calls) {
-    ListCall &own_call = swept.emplace_back(
-        ListCall{call.operation, call.has_numbers, places[keys_of(call.result)], {}, numbers_.size()});
+    SweptCall &own_call =
+        swept.emplace_back(SweptCall{call.operation, call.has_numbers, places[keys_of(call.result)], {}});
     for (const Operands &list : call.tensors) own_call.tensors.push_back(places[keys_of(list)]);
     if (own_call.result < count) is_written_[own_call.result] = true;
-    numbers_.push_back(call.numbers);
+    numbers_.push_back({call.operation, call.numbers});
   }
-  if (items_[0].device().is_cuda()) {
-    static auto *const make = on_gpu<decltype(ms_ext_list_sweep)>("ms_ext_list_sweep");
-    list_sweep_.reset(make(swept, count, items_[0].device().index()));
-    return;
-  }
-  sweep_ = Sweep(count);
-  for (ListCall &call : swept) sweep_.add({rows_of(call.operation), call.result, std::move(call.tensors), call.number});
+  sweep_ = sweep_of(swept, count, items_[0].device());
 }
 
 bool SweptCalls::find_tensors(const Registers &registers, TensorLists *lists) const {
@@ -347,10 +374,26 @@ bool SweptCalls::are_apart(const TensorLists &lists) const {
   return true;
 }
 
+bool SweptCalls::find_numbers(const Registers &registers, std::vector<std::vector<float>> *numbers) const {
+  const c10::Device device = items_[0].device();
+  for (const auto &[operation, operands] : numbers_) {
+    std::vector<float> &found = numbers->emplace_back();
+    found.reserve(operands.size());
+    for (const Operand &operand : operands) {
+      const double number = operand.number_in(registers);
+      if (has_other_bits(operation, number, device)) return false;
+      found.push_back(as_float(number, operation, device));
+    }
+  }
+  return true;
+}
+
 bool SweptCalls::run(Registers *registers) const {
   TensorLists lists;
   lists.reserve(given_.size() + made_.size());
-  if (!find_tensors(*registers, &lists) || !are_apart(lists)) return false;
+  std::vector<std::vector<float>> numbers;
+  numbers.reserve(numbers_.size());
+  if (!find_tensors(*registers, &lists) || !are_apart(lists) || !find_numbers(*registers, &numbers)) return false;
   for (size_t i = 0; i < lists.size(); ++i) {
     if (!is_written_[i]) continue;
     for (const at::Tensor &tensor : lists[i]) tensor.unsafeGetTensorImpl()->bump_version();
@@ -361,31 +404,13 @@ bool SweptCalls::run(Registers *registers) const {
     for (size_t i = 0; i < results.size(); ++i) (*registers)[*results[i].reg()] = list[i];
     lists.push_back(std::move(list));
   }
-  std::vector<std::vector<float>> numbers;
-  numbers.reserve(numbers_.size());
-  for (const Operands &operands : numbers_) {
-    std::vector<float> &own = numbers.emplace_back();
-    own.reserve(operands.size());
-    for (const Operand &number : operands) own.push_back(number.number_in(*registers));
-  }
-  if (list_sweep_ != nullptr) {
-    list_sweep_->run(lists, numbers);
-    return true;
-  }
-  std::vector<at::Tensor> tensors(lists.size());
-  std::vector<float> own_numbers(numbers.size());
-  for (size_t item = 0; item < items_.size(); ++item) {
-    for (size_t i = 0; i < lists.size(); ++i) tensors[i] = lists[i][item];
-    for (size_t i = 0; i < numbers.size(); ++i)
-      own_numbers[i] = numbers[i].size() == 1 ? numbers[i][0] : numbers[i][item];
-    sweep_.run(tensors, own_numbers);
-  }
+  sweep_->run(lists, numbers);
   return true;
 }
 
 std::vector<SweptCalls> bring_together(std::vector<Part> *parts, const std::vector<at::Tensor> &gradients) {
   Finder finder(gradients);
-  Order order;
+  Order order(*parts);
   for (Part &part : *parts) {
     std::optional<SweepableCall> call;
     if (const auto *const known = std::get_if<OperatorCall>(&part)) call = finder.sweepable(*known);

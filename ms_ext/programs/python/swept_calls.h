@@ -3,10 +3,10 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "programs/python/element_wise.h"
-#include "programs/python/list_sweep.h"
 #include "programs/python/step_parts.h"
 #include "programs/python/sweep.h"
 
@@ -60,15 +60,15 @@ class SweptCalls {
  private:
   bool find_tensors(const Registers &registers, TensorLists *lists) const;
   bool are_apart(const TensorLists &lists) const;
+  bool find_numbers(const Registers &registers, std::vector<std::vector<float>> *numbers) const;
 
   size_t begin_, end_;
   std::vector<Elements> items_;
-  std::vector<Operands> given_;  // lists of tensors
-  std::vector<Operands> made_;   // those that it makes for later parts
-  std::vector<Operands> numbers_;
-  std::vector<bool> is_written_;  // of both
-  Sweep sweep_;
-  std::shared_ptr<ListSweep> list_sweep_;          // on a GPU
+  std::vector<Operands> given_;                          // lists of tensors
+  std::vector<Operands> made_;                           // those that it makes for later parts
+  std::vector<std::pair<Operation, Operands>> numbers_;  // of each call
+  std::vector<bool> is_written_;                         // of the lists
+  std::shared_ptr<Sweep> sweep_;
   mutable std::vector<const void *> known_apart_;  // the memory that was found to be so last
 };
 
