@@ -113,7 +113,8 @@ class Assembled(nn.Module):
 
 
 class OnTheHost(nn.Module):
-    """Calls on the host, whose gradients take there what they have saved."""
+    """Calls on the host, whose gradients take there what they have saved. No sum of gradients has more than two terms:
+    PyTorch has a thread for each device, and adds more in the order in which they come."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,8 +122,9 @@ class OnTheHost(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.layer(x)
-        factors = torch.exp(y.cpu().double() / 3).to(y)
-        return y * factors + torch.tanh(y.sum(0).cpu()).to(y.device)
+        on_host = y.cpu()
+        factors = torch.exp(on_host.double() / 3).to(y)
+        return y * factors + torch.tanh(on_host.sum(0)).to(y.device)
 
 
 class LengthsOnTheHost(nn.Module):

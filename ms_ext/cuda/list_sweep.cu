@@ -251,7 +251,8 @@ bool is_pytorchs(const Known &known, const Expression &expression, bool has_numb
   ListSweep sweep({{known.operation, has_numbers, 3, {0, 1, 2}}}, {expression}, 4);
   for (const double number : bits::kNumbers) {
     const std::vector<Tensor> results{at::zeros_like(a[0]), at::zeros_like(a[1])};
-    if (!sweep.try_run({a, b, c, results}, {{static_cast<float>(number)}})) return false;
+    const std::vector<float> numbers(has_numbers ? results.size() : 1, static_cast<float>(number));
+    if (!sweep.try_run({a, b, c, results}, {numbers})) return false;
     const std::vector<Tensor> expected =
         has_numbers ? known.with_numbers(a, b, c, {number, number}) : known.with_number(a, b, c, number);
     for (size_t i = 0; i < results.size(); ++i) {
