@@ -32,7 +32,15 @@ from bridge.programs.kept_elsewhere import is_layers, is_own
 from bridge.programs.memory import storage_of
 from bridge.programs.prod import PROD
 from bridge.programs.reads import refuse_reads
-from bridge.programs.refusals import COND, LINEARIZE, SEEDS, backward, refuse_foreign_results
+from bridge.programs.refusals import (
+    AS_SUBCLASS,
+    COND,
+    LINEARIZE,
+    SEEDS,
+    backward,
+    refuse_foreign_results,
+    refuse_resized,
+)
 from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.shares import NoShares
 from bridge.programs.tape import Tape, unknown
@@ -47,7 +55,7 @@ _MATMUL = [
 _REPLACEMENTS = [
     *constant_arguments.REPLACEMENTS, *in_lists.REPLACEMENTS, *numbers_in_lists.REPLACEMENTS, checkpoints.REPLACEMENT,
     leaves.REPLACEMENT, *loaded.REPLACEMENTS, *ALLCLOSE, *_MATMUL, FORMAT, ISTFT, LENGTHS_AS_TENSORS, LINEARIZE, *PROD,
-    _QUIET, COND, *SEEDS,
+    _QUIET, AS_SUBCLASS, COND, *SEEDS,
 ]  # fmt: skip
 
 
@@ -203,6 +211,7 @@ def _captured(
             assigned = tape.assigned.changed()
             tape.calls += tape.assigned.write_back()
             tape.held.refuse_changes()
+            refuse_resized(tensors[: len(state)], [spec.shape for spec in inputs[: len(state)]])
             tape.selected.refuse_writes()
             forward = len(tape.calls)
             tape.data_sizes.refused = "its gradient asks for a shape that depends on data, which a graph does not know"

@@ -40,6 +40,8 @@ _TAKING = {
     "div", "div_", "divide", "eq", "fill_", "full", "full_like", "ge", "gt", "le", "lt", "masked_fill", "masked_fill_",
     "mul", "mul_", "multiply", "ne", "new_full", "rsub", "scalar_tensor", "sub", "sub_", "subtract", "true_divide",
 }  # fmt: skip
+# What may where nothing is differentiated: its gradient has other numbers that follow from this one.
+_TAKING_WITHOUT_GRADIENT = {"lerp", "lerp_"}
 # Those of them whose result has the number's dtype.
 _MAKING = {"full", "scalar_tensor"}
 # Functions of math that give floats.
@@ -242,7 +244,8 @@ class DataFloat:
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = [value for value in (*args, *(kwargs or {}).values()) if type(value) is DataFloat]
         name = getattr(func, "__name__", str(func))
-        if not given or name not in _TAKING:
+        is_differentiated = torch.is_grad_enabled() and any(map(_has_gradient, (*args, *(kwargs or {}).values())))
+        if not given or name not in (_TAKING if is_differentiated else _TAKING | _TAKING_WITHOUT_GRADIENT):
             raise _refusal(f"given to {name}")
         return given[0]._floats.call(func, args, kwargs or {})
 
@@ -316,6 +319,10 @@ class DataInteger:
 
         args, kwargs = tree_map_only(DataInteger, taken, (args, kwargs))
         return func(*args, **kwargs)
+
+
+def _has_gradient(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def _is_floating(value: Any) -> bool:

@@ -672,16 +672,17 @@ class GraphProgram:
             before.restore()  # a capture runs more than once where it has to find answers
             args, kwargs = arguments.with_tensors(tensors)
             results: list[torch.Tensor] = []
+            left_out.clear()
             self.state.give_lent()
             try:
                 copies = tree.Copies(args, kwargs)
                 with self._casting(wanted):
                     returned = self.function(*args, **kwargs)
                 copies.warn_of_writes(self.name)
+                form = result_tree.flatten(returned, results, left_out)
+                results = self.state.before_write_back(results)
             finally:
                 self.state.write_back()
-            left_out.clear()
-            form = result_tree.flatten(returned, results, left_out)
             return results or [torch.zeros((), device=device)]  # MindSpore runs an operator for its results
 
         try:

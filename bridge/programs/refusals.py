@@ -48,6 +48,25 @@ def refuse_hooks_of_sums(parameters: Iterable[tuple[str, torch.Tensor]]) -> None
             )
 
 
+def _as_subclass(tensor: torch.Tensor, cls: type[torch.Tensor]) -> torch.Tensor:
+    if cls is not torch.Tensor:
+        raise Refusal(f"a graph has no tensors of a class of their own, as {cls.__name__}: PyNative mode does")
+    return tensor
+
+
+AS_SUBCLASS = Replacement(torch.Tensor, "as_subclass", _as_subclass)
+
+
+def refuse_resized(state: Sequence[torch.Tensor], shapes: Sequence[Sequence[int]]) -> None:
+    """Refuses that a program has given its parameters and buffers others than these shapes."""
+    for tensor, shape in zip(state, shapes, strict=True):
+        if tuple(tensor.shape) != tuple(shape):
+            raise Refusal(
+                f"a parameter or buffer of the shape {tuple(shape)} gets the shape {tuple(tensor.shape)}, which a "
+                "graph does not keep: give it that shape before bridge.cell"
+            )
+
+
 def refuse_surroundings(now: Choices, has_modules: bool) -> None:
     """Refuses what PyTorch does around all of its calls, or all modules."""
     if torch.is_anomaly_enabled():

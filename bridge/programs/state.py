@@ -288,13 +288,21 @@ class State:
 
     def write_back(self) -> None:
         """In a graph, write to a tensor what a module has put in its place."""
-        for buffer, now in self._replaced():
+        replaced = [*self._replaced()]
+        for buffer, _ in replaced:
             buffer.is_replaced = True
             buffer.place[buffer.name] = buffer.tensor
+        for buffer, now in replaced:
             if (now.shape, now.dtype) != (buffer.tensor.shape, buffer.tensor.dtype):
                 raise Refusal(f"the buffer '{buffer.name}' gets another shape or dtype, which a graph does not keep")
-            with torch.no_grad():
-                buffer.tensor.copy_(now)
+        with torch.no_grad():
+            values = _before_writes([now for _, now in replaced], [buffer.tensor for buffer, _ in replaced])
+            for (buffer, _), value in zip(replaced, values, strict=True):
+                buffer.tensor.copy_(value)
+
+    def before_write_back(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Tensors that `write_back` will not change: copies of those that share memory with one to which it writes."""
+        return _before_writes(tensors, [buffer.tensor for buffer, _ in self._replaced()])
 
     def _replaced(self) -> Iterator[tuple[_Buffer, torch.Tensor]]:
         for buffer in self._buffers:
@@ -313,6 +321,13 @@ class State:
                     buffer = owner._buffers.get(key)
                     if buffer is not None:
                         owner._buffers[key] = buffer.to(device)
+
+
+def _before_writes(tensors: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies in place of those tensors that share memory with one that is going to be written to."""
+    # A capture has other tensors in their places: those of `detach` have these tensors' memory.
+    places = {storage_of(tensor.detach()) for tensor in written}
+    return [tensor.clone() if places and storage_of(tensor.detach()) in places else tensor for tensor in tensors]
 
 
 def tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
