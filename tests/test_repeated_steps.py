@@ -491,15 +491,17 @@ class OnTensors:
         self.torch, self.optimizer = make(self.theirs, lr=0.01, **options), make(self.own, lr=0.01, **options)
         self.repeated = RepeatedStep(self.optimizer, self.own)
 
-    def step(self, gradients: list[torch.Tensor]) -> set[str] | None:
-        """What the step calls of ATen's, if it is one without PyTorch's Python."""
-        for their, own, gradient in zip(self.theirs, self.own, gradients, strict=True):
-            their.grad, own.grad = gradient, gradient
+    def step(self, gradients: list[torch.Tensor], own_gradients: list[torch.Tensor] | None = None) -> set[str] | None:
+        """What the step calls of ATen's, if it is one without PyTorch's Python. The gradients are those of both, if
+        there are no others."""
+        own_gradients = own_gradients or gradients
+        for their, own, gradient, other in zip(self.theirs, self.own, gradients, own_gradients, strict=True):
+            their.grad, own.grad = gradient, other
         self.torch.step()
         with torch.autograd.profiler.profile() as profile:
-            again = self.repeated.again(gradients)
+            again = self.repeated.again(own_gradients)
         if not again:
-            self.repeated.first(gradients)
+            self.repeated.first(own_gradients)
         return {event.name for event in profile.function_events} if again else None
 
     def check(self) -> None:
@@ -591,11 +593,7 @@ def test_a_gradient_in_the_parameters_memory() -> None:
     memories = torch.arange(9_005.0), torch.arange(9_005.0)
     pair.theirs[0].data, pair.own[0].data = (memory[5:] for memory in memories)
     for _ in range(6):
-        pair.theirs[0].grad, gradient = (memory[:9_000] for memory in memories)
-        pair.torch.step()
-        if not pair.repeated.again([gradient]):
-            pair.own[0].grad = gradient
-            pair.repeated.first([gradient])
+        pair.step(*([memory[:9_000]] for memory in memories))
     pair.check()
 
 
@@ -605,14 +603,7 @@ def test_a_gradient_in_another_parameters_memory() -> None:
     for own, memory in zip((pair.theirs, pair.own), memories, strict=True):
         own[0].data, own[1].data = memory[:20], memory[20:40]
     for _ in range(6):
-        theirs, gradients = ([memory[40:60], memory[5:25]] for memory in memories)
-        for parameter, gradient in zip(pair.theirs, theirs, strict=True):
-            parameter.grad = gradient
-        pair.torch.step()
-        if not pair.repeated.again(gradients):
-            for parameter, gradient in zip(pair.own, gradients, strict=True):
-                parameter.grad = gradient
-            pair.repeated.first(gradients)
+        pair.step(*([memory[40:60], memory[5:25]] for memory in memories))
     pair.check()
 
 
@@ -620,14 +611,7 @@ def test_a_gradient_in_another_parameters_memory() -> None:
 def test_a_gradient_in_the_memory_of_a_parameter_of_one_number(foreach: bool) -> None:
     pair = OnTensors("AdamW", [torch.ones(1), torch.tensor(2.0)], foreach=foreach, weight_decay=0.1)
     for _ in range(6):
-        for parameter, gradient in zip(pair.theirs, (pair.theirs[1].detach().view(1), torch.tensor(0.5)), strict=True):
-            parameter.grad = gradient
-        pair.torch.step()
-        gradients = [pair.own[1].detach().view(1), torch.tensor(0.5)]
-        if not pair.repeated.again(gradients):
-            for parameter, gradient in zip(pair.own, gradients, strict=True):
-                parameter.grad = gradient
-            pair.repeated.first(gradients)
+        pair.step(*([own[1].detach().view(1), torch.tensor(0.5)] for own in (pair.theirs, pair.own)))
     pair.check()
 
 

@@ -223,7 +223,7 @@ class Recording:
             self.lost = "a constant is equal to a number of the step"
         unused = [*numbers]
         for found in self._found:
-            unused = without_first(unused, found)
+            unused = _without_first(unused, found)
         number = (unused or numbers)[0]
         self._found.append(number)
         return (number.register,)
@@ -260,7 +260,7 @@ class _Calls(TorchDispatchMode):
         return results
 
 
-def without_first(numbers: list[_Number], number: _Number) -> list[_Number]:
+def _without_first(numbers: list[_Number], number: _Number) -> list[_Number]:
     """The numbers but for the first that is this object."""
     for i, one in enumerate(numbers):
         if one is number:

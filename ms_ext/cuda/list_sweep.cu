@@ -167,7 +167,7 @@ class ListSweep final : public Sweep {
     for (size_t i = 0; i < lists[0].size(); ++i) {
       const int64_t elements = lists[0][i].numel();
       if (elements == 0) continue;
-      char *at = items.bytes.data() + count * item_bytes_;
+      char *at = items.bytes.data() + count * item_bytes_;  // filled in the order of the kernel's Item
       const auto put = [&at](auto value) {
         std::memcpy(at, &value, sizeof(value));
         at += sizeof(value);
