@@ -2,8 +2,6 @@
 // after each launch, as MindSpore's own NonZero does.
 //
 // For a Custom primitive MindSpore makes a kernel of its own class, unless one is registered under its uniq_name.
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -11,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "function_of.h"
 #include "include/runtime/hardware_abstract/device_context/device_context.h"
 #include "include/runtime/hardware_abstract/device_context/device_context_manager.h"
 #include "include/runtime/hardware_abstract/kernel_base/ms_factory.h"
@@ -20,26 +19,19 @@
 namespace {
 
 using mindspore::kernel::KernelTensor;
+using ms_ext::function_of;
 using KernelTensors = std::vector<KernelTensor *>;
 
 // Of cpu.cpp, and of the shim in gradient/gradient.cpp.
-using Take = void (*)(void *to, int ndim, const int64_t *shape, const void *data, size_t bytes);
-using Evaluate = void (*)(int ninputs, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *extra,
-                          Take take, void *to);
-using Init = int (*)(int *ndims, int64_t **shapes, const char **dtypes, void *extra);
-
-template <typename Function>
-Function find(const char *name) {
-  static void *library = dlopen("libms_ext.so", RTLD_LAZY | RTLD_NOLOAD);
-  void *function = library == nullptr ? nullptr : dlsym(library, name);
-  if (function == nullptr) throw std::runtime_error(std::string("libms_ext.so is not loaded, or has no ") + name);
-  return reinterpret_cast<Function>(function);
-}
+using Take = void(void *to, int ndim, const int64_t *shape, const void *data, size_t bytes);
+using Evaluate = void(int ninputs, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *extra,
+                      Take *take, void *to);
+using Init = int(int *ndims, int64_t **shapes, const char **dtypes, void *extra);
 
 class DataDependent final : public mindspore::kernel::NativeCpuKernelMod {
  public:
   bool Init(const KernelTensors &, const KernelTensors &) override {
-    static const auto init = find<::Init>("aten_gradientInit");
+    static const auto init = function_of<::Init>("libms_ext.so", "aten_gradientInit");
     extra_ = std::make_unique<ms_ext::Extra>(attribute("aten_label"), attribute("aten_args"));
     init(nullptr, nullptr, nullptr, extra_.get());
     return true;
@@ -54,7 +46,7 @@ class DataDependent final : public mindspore::kernel::NativeCpuKernelMod {
   }
 
   bool Launch(const KernelTensors &inputs, const KernelTensors &, const KernelTensors &outputs) override {
-    static const auto evaluate = find<Evaluate>("ms_ext_evaluate");
+    static const auto evaluate = function_of<Evaluate>("libms_ext.so", "ms_ext_evaluate");
     std::vector<void *> params;
     std::vector<int> ndims;
     std::vector<int64_t *> shapes;

@@ -1,12 +1,11 @@
 // What a gradient is where nobody used a result, and where a computation ends.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <complex>
 #include <cstring>
 
+#include "function_of.h"
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
 #include "mindspore/python/dtype.h"
 
@@ -33,11 +32,6 @@ class Filled : public ms::pynative::PyboostRunner {
   virtual void fill(void *data, size_t count, mindspore::TypeId dtype) const = 0;
   virtual void fill_on_gpu(void *data, size_t count, mindspore::TypeId dtype, void *stream) const = 0;
 
-  template <typename Function>
-  static Function *on_gpu(const char *name) {
-    return reinterpret_cast<Function *>(dlsym(dlopen("libms_ext_cuda.so", RTLD_LAZY | RTLD_NOLOAD), name));
-  }
-
   void _Run() override {
     if (!on_host_) return PyboostRunner::_Run();
     _PrepareDeviceAddress();
@@ -61,7 +55,7 @@ class Zeros final : public Filled {
   }
 
   void fill_on_gpu(void *data, size_t count, mindspore::TypeId dtype, void *stream) const override {
-    static const auto zero = on_gpu<void(void *, size_t, void *)>("ms_ext_zero");
+    static const auto zero = function_of<void(void *, size_t, void *)>("libms_ext_cuda.so", "ms_ext_zero");
     zero(data, count * find(dtype)->size, stream);
   }
 };
@@ -90,7 +84,8 @@ class Ones final : public Filled {
   }
 
   void fill_on_gpu(void *data, size_t count, mindspore::TypeId dtype, void *stream) const override {
-    static const auto one = on_gpu<void(void *, size_t, const char *, void *)>("ms_ext_one");
+    using One = void(void *, size_t, const char *, void *);
+    static const auto one = function_of<One>("libms_ext_cuda.so", "ms_ext_one");
     one(data, count, find(dtype)->name, stream);
   }
 

@@ -1,11 +1,10 @@
 // MindSpore's tensors on memory of PyTorch's, and the reverse.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <memory>
 #include <stdexcept>
 
+#include "function_of.h"
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
 #include "ir/tensor.h"
 #include "mindspore/python/dtype.h"
@@ -14,12 +13,6 @@
 namespace ms_ext::pynative {
 
 using mindspore::tensor::TensorPtr;
-
-// A function of the bridge's that is compiled with PyTorch's headers, in a library that is open.
-template <typename Function>
-Function *function_of(const char *library, const char *name) {
-  return reinterpret_cast<Function *>(dlsym(dlopen(library, RTLD_LAZY | RTLD_NOLOAD), name));
-}
 
 inline void *data_of(const TensorPtr &tensor) {
   if (tensor->DataSize() == 0) return nullptr;

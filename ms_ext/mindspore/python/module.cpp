@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "function_of.h"
 #include "include/pynative/backward/function.h"
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"
 #include "include/utils/pynative/grad_state.h"
@@ -34,10 +35,10 @@ namespace {
 using mindspore::tensor::TensorPtr;
 using mindspore::tensor::TensorPtrList;
 using mindspore::tensor::Version;
+using ms_ext::function_of;
 using ms_ext::TensorMemory;
 using ms_ext::pynative::AllReceived;
 using ms_ext::pynative::data_of;
-using ms_ext::pynative::function_of;
 using ms_ext::pynative::Owner;
 using ms_ext::pynative::Received;
 using ms_ext::pynative::tensor_of;

@@ -15,14 +15,15 @@
 #include <vector>
 
 #include "abstract/abstract_value.h"
+#include "function_of.h"
 #include "include/utils/convert_utils_py.h"
 #include "ir/func_graph.h"
 #include "ir/graph_utils.h"
 #include "ir/primitive.h"
+#include "ir/tensor.h"
 #include "ir/value.h"
 #include "mindspore/python/dtype.h"
 #include "mindspore/python/host_memory.h"
-#include "mindspore/python/memory.h"
 #include "mindspore/python/opened_shim.h"
 #include "mindspore/python/queues.h"
 #include "mindspore/python/runner.h"
@@ -466,8 +467,7 @@ class Run {
     auto *const dtypes = const_cast<const char **>(step.dtypes.data());
     const int count = static_cast<int>(params.size());
     if (step.is_program) {
-      static auto *const launch =
-          ms_ext::pynative::function_of<ms_ext::LaunchProgram>("libms_ext.so", "ms_ext_launch_program");
+      static auto *const launch = ms_ext::function_of<ms_ext::LaunchProgram>("libms_ext.so", "ms_ext_launch_program");
       Launch one{this, &step};
       const ms_ext::PoolMemory memory{ms_ext::pynative::allocate_on_host, ms_ext::pynative::release_on_host, &one,
                                       Launch::take_input, Launch::give_output};

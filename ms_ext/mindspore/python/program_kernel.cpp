@@ -10,18 +10,18 @@
 #include <utility>
 #include <vector>
 
+#include "function_of.h"
 #include "include/runtime/hardware_abstract/kernel_base/ms_factory.h"
 #include "kernel/cpu/cpu_kernel.h"
 #include "mindspore/aot_extra_layout.h"
 #include "mindspore/python/dtype.h"
 #include "mindspore/python/host_memory.h"
-#include "mindspore/python/memory.h"
 #include "programs/pool_memory.h"
 
 namespace {
 
+using ms_ext::function_of;
 using ms_ext::pynative::allocate_on_host;
-using ms_ext::pynative::function_of;
 using ms_ext::pynative::host;
 using ms_ext::pynative::release_on_host;
 using Tensors = std::vector<mindspore::kernel::KernelTensor *>;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "function_of.h"
 #include "gradient/recorded_call.h"
 #include "include/pynative/backward/function.h"
 #include "include/pynative/utils/pyboost/custom/pyboost_extension.h"

@@ -1,7 +1,6 @@
 #include "programs/python/swept_calls.h"
 
 #include <ATen/ops/empty_like.h>
-#include <dlfcn.h>
 #include <pmmintrin.h>
 
 #include <algorithm>
@@ -11,25 +10,25 @@
 #include <set>
 #include <utility>
 
+#include "function_of.h"
+
 namespace ms_ext::repeated {
 namespace {
 
-// A function of the library that knows CUDA. It is loaded where a tensor of MindSpore's is on a GPU.
-template <typename Function>
-Function *on_gpu(const char *name) {
-  void *const library = dlopen("libms_ext_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
-  return library == nullptr ? nullptr : reinterpret_cast<Function *>(dlsym(library, name));
-}
+// The library that knows CUDA. It is loaded where a tensor of MindSpore's is on a GPU.
+constexpr const char *kCuda = "libms_ext_cuda.so";
 
 bool can_sweep(const SweepableCall &call, c10::Device device) {
   if (device.is_cpu()) return rows_of(call.operation) != nullptr;
-  auto *const can = on_gpu<decltype(ms_ext_can_sweep_lists)>("ms_ext_can_sweep_lists");
-  return can != nullptr && can(call.operation, call.has_numbers, device.index());
+  if (loaded(kCuda) == nullptr) return false;
+  auto *const can = function_of<decltype(ms_ext_can_sweep_lists)>(kCuda, "ms_ext_can_sweep_lists");
+  return can(call.operation, call.has_numbers, device.index());
 }
 
 std::shared_ptr<Sweep> sweep_of(const std::vector<SweptCall> &calls, size_t lists, c10::Device device) {
   if (device.is_cpu()) return sweep_on_cpu(calls, lists);
-  return std::shared_ptr<Sweep>(on_gpu<decltype(ms_ext_list_sweep)>("ms_ext_list_sweep")(calls, lists, device.index()));
+  auto *const sweep = function_of<decltype(ms_ext_list_sweep)>(kCuda, "ms_ext_list_sweep");
+  return std::shared_ptr<Sweep>(sweep(calls, lists, device.index()));
 }
 
 // As PyTorch's kernels for float32 take it. An error as PyTorch's, where it is too large for those that PyTorch gives a
