@@ -890,6 +890,11 @@ def keep_in_order(primitive: Any) -> None:
     primitive.add_prim_attr("side_effect_mem", True)
 
 
+def compute_once(primitive: Any) -> None:
+    """Have a graph keep the primitive's results where a Cell around it is recomputed."""
+    primitive.add_prim_attr("recompute", False)
+
+
 def use_registered_kernel(primitive: Any, name: str) -> None:
     """Have graph mode run the primitive by the kernel that is registered under this name."""
     primitive.add_prim_attr("uniq_name", name)

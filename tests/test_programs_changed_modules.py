@@ -478,6 +478,41 @@ def test_a_training_step_follows_a_schedule_of_dropout() -> None:
             assert torch.equal(module.state_dict()[name], tensor), (epoch, name)
 
 
+@pytest.mark.parametrize("attempt", range(4))  # MindSpore followed the optimizer's former tensors in some
+@pytest.mark.parametrize("differentiate", [ms.value_and_grad, bridge.value_and_grad])
+def test_parameters_put_in_the_place_of_those_of_an_optimizer(differentiate: Callable[..., Any], attempt: int) -> None:
+    module = torch.nn.Linear(4, 3)
+    net = bridge.cell(module)
+    optimizer = optim.SGD(net.trainable_params(), lr=0.5)
+
+    def loss(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return aten.sum(net(x))
+
+    loss_and_gradients = differentiate(loss, None, optimizer.parameters)
+
+    @ms.jit
+    def step(x):  # type: ignore[no-untyped-def]
+        found, gradients = loss_and_gradients(x)
+        optimizer(gradients)
+        return found
+
+    x = np.ones((2, 4), np.float32)
+    step(ms.Tensor(x))
+    step(ms.Tensor(x))
+    reference = torch.nn.Linear(4, 3).to(torch_device())
+    module.load_state_dict({name: value.clone() for name, value in reference.state_dict().items()}, assign=True)
+    torchs = torch.optim.SGD(reference.parameters(), lr=0.5)
+    for _ in range(3):
+        found = step(ms.Tensor(x))
+        torchs.zero_grad()
+        expected = reference(on_device(x)).sum()
+        expected.backward()
+        torchs.step()
+        assert found.asnumpy().tobytes() == expected.detach().cpu().numpy().tobytes()
+        for name, parameter in reference.named_parameters():
+            assert torch.equal(module.get_parameter(name), parameter), name
+
+
 def test_parameters_of_another_kind_are_an_error_until_they_are_back() -> None:
     module, x = Branches(), ms.Tensor(data(3, 4))
     call = jitted(bridge.cell(module))

@@ -127,6 +127,93 @@ def test_former_buffers_keep_their_values(make: Callable[[], Any], differentiate
                 np.testing.assert_array_equal(parameter.asnumpy(), buffers[name].cpu().numpy())
 
 
+class Known(Buffers):
+    """Its buffer has another name, and gets another tensor in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.also = self.know(self.a)
+
+    @staticmethod
+    def know(tensor: torch.Tensor) -> Any:
+        return tensor
+
+    def known(self) -> torch.Tensor:
+        return self.also  # type: ignore[no-any-return]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.a = self.a * 0.5 + x.detach()
+        return x * self.w + self.a + self.known()
+
+
+class KnownInList(Known):
+    know = staticmethod(lambda tensor: [tensor])
+
+    def known(self) -> torch.Tensor:
+        return self.also[0]  # type: ignore[no-any-return]
+
+
+class KnownByView(Known):
+    know = staticmethod(lambda tensor: tensor[:1])
+
+
+@pytest.mark.parametrize("make", [Known, KnownInList, KnownByView])
+def test_another_name_of_a_buffer_keeps_the_first_tensor(make: Callable[[], Any]) -> None:
+    module = make()
+    kept, before = module.a, module.a.clone()
+    test_former_buffers_keep_their_values(lambda: module, ms.value_and_grad)
+    assert torch.equal(kept.cpu(), before)
+    again = make()
+    test_former_buffers_keep_their_values(lambda: again, None)  # by the kept program
+
+
+@pytest.mark.parametrize("make_program", [bridge.fuse, lambda f: bridge.value_and_grad(f, 0)])
+def test_programs_follow_a_buffer_that_pynative_mode_has_replaced(make_program: Callable[[Any], Any]) -> None:
+    module = Known()
+    reference = copy.deepcopy(module).to(torch_device())
+    net = bridge.cell(module)
+    x = np.array([1, 2], np.float32)
+    net(ms.Tensor(x))
+    reference(on_device(x))
+    program = make_program(lambda x: net(x).sum())
+    found = program(ms.Tensor(x))
+    expected = reference(on_device(x)).sum()
+    np.testing.assert_array_equal(
+        (found[0] if isinstance(found, tuple) else found).asnumpy(), expected.detach().cpu().numpy()
+    )
+
+
+class OfAWeight(Buffers):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = self.w.detach()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.a = self.a * 0.9 + self.w.detach() * 0.1
+        return x[0, :2] * self.a * self.w
+
+
+class TwoNames(OfAWeight):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = self.b
+
+
+class Tied(Buffers):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.a.add_(x[0, :2])
+        y = self.b * self.w
+        self.b = self.a[:]
+        return y
+
+
+class TiedToAWeight(Buffers):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.b * self.w * x[0, :2]
+        self.b = self.w.detach()
+        return y
+
+
 class Resizes(torch.nn.Module):
     scale: torch.Tensor
 
@@ -163,6 +250,10 @@ class DifferentiatedLerp(torch.nn.Module):
 @pytest.mark.parametrize(
     "make, words",
     [
+        (OfAWeight, "the buffer 'a' has the memory of 'w'"),
+        (TwoNames, "the buffer 'a' has the memory of 'b'"),
+        (Tied, "the buffer 'b' becomes one memory with 'a'"),
+        (TiedToAWeight, "the buffer 'b' becomes one memory with 'w'"),
         (Resizes, r"of the shape \(1,\) gets the shape \(4,\), which a graph does not keep"),
         (OfAClass, "no tensors of a class of their own, as Named: PyNative mode does"),
         (DifferentiatedLerp, "a float that depends on data is given to lerp"),

@@ -14,6 +14,7 @@ import torch
 
 import bridge
 from bridge import aten
+from bridge.torch.nn import functional as F
 
 HALVES = np.full((64, 8), 0.5, np.float32)
 WEIGHTS = np.linspace(0.1, 1.0, 16, dtype=np.float32)
@@ -170,6 +171,52 @@ def test_recompute_draws_what_the_forward_drew(reentrant: bool) -> None:
     torch.manual_seed(37)
     torch.dropout(torch.tensor(HALVES), 0.5, True)
     np.testing.assert_array_equal(after, with_torch("rand"))  # the backward leaves the generator as the forward did
+
+
+def halved(x):
+    return aten.dropout(x, 0.5, True)
+
+
+class Around(ms.nn.Cell):
+    """Draws twice, with what is computed again between."""
+
+    def __init__(self, drawing: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.drawing = drawing
+
+    def construct(self, x):
+        return self.drawing(aten.mul(self.drawing(x), 3.0))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: halved,
+        lambda: F.dropout,
+        lambda: bridge.cell(torch.nn.Dropout(0.5)),
+        lambda: bridge.cell(torch.nn.Sequential(torch.nn.BatchNorm1d(64), torch.nn.Dropout(0.5))),
+        lambda: bridge.fuse(halved),
+    ],
+    ids=["operator", "function", "cell", "with buffers", "fuse"],
+)
+def test_recompute_in_a_graph_draws_once(make: Callable[[], Any]) -> None:
+    given = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
+
+    def gradients(recomputed: bool) -> list[Any]:
+        cell = Around(make())
+        cell.set_train()
+        if recomputed:
+            cell.recompute()
+
+        @ms.jit
+        def differentiated(x):
+            return ms.value_and_grad(lambda x: cell(x), 0)(x)
+
+        ms.manual_seed(37)
+        return [*differentiated(ms.Tensor(given)), ms.Tensor(with_bridge("rand"))]
+
+    for found, expected in zip(gradients(True), gradients(False), strict=True):
+        np.testing.assert_array_equal(found.asnumpy(), expected.asnumpy())
 
 
 def test_seed_does_not_reach_back_to_calls_before_it() -> None:

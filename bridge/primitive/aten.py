@@ -35,6 +35,8 @@ class ATen(Kernel):
             # Two draws are two draws, even with equal arguments, and in the order in which the program makes them. So
             # are two updates of running statistics, also where nobody uses the results.
             _mindspore.keep_in_order(self)
+        if op.random:
+            _mindspore.compute_once(self)
         self.has_direct = self.has_direct and not op.reads_attributes
         self.amp_name = precision.amp_name(op)
         self.kept = precision.kept(op, text)

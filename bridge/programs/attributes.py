@@ -703,7 +703,7 @@ def _may_mean_other(one: _Seen, other: _Seen) -> bool:
                 return True
         elif isinstance(pair[0].held, dict) and isinstance(pair[1].held, dict):
             left += [(item, pair[1].held[key]) for key, item in pair[0].held.items() if key in pair[1].held]
-        elif not (isinstance(own, int) and isinstance(others, int)) and not _is_same(*pair, set()):
+        elif not _is_same(*pair, set()):
             return True
     return False
 

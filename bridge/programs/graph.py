@@ -497,6 +497,8 @@ class GraphProgram:
 
         key = self._key(wanted)
         found = store.plan(key, captured)
+        if self.state.set_apart(found.replaced):
+            return self._plan(wanted)
         for name in [] if wanted.is_count else found.left:
             self._say(_LEFT.format(name))
         if key is not None:
@@ -712,7 +714,14 @@ class GraphProgram:
         if written is not None:
             which = arguments.path(written - first)
             raise Refusal(f"{self.name} writes to its input {which}, which a graph must not: give it a copy")
-        found.tree, found.left_out = form, self.state.left_out
+        for name, position in self.state.tied:
+            if position in found.written or specs[position].requires_grad:
+                other = [*self.state.parameters][position]
+                raise Refusal(
+                    f"the buffer '{name}' becomes one memory with '{other}', which changes, and a graph keeps two: "
+                    "assign a clone"
+                )
+        found.tree, found.left_out, found.replaced = form, self.state.left_out, self.state.replaced
         if found.no_gradient and differentiates_arguments and not has_class(found.no_gradient):
             found.no_gradient = all_are_differentiated(found.no_gradient)
         for what in left_out:

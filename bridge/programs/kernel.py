@@ -82,6 +82,8 @@ class ProgramKernel(Kernel):
             _mindspore.has_known_shapes(self)
         if program.changes:
             _mindspore.keep_in_order(self)
+        if program.draws:
+            _mindspore.compute_once(self)
         self.bprop = bprops.make(len(program.groups), differentiate)
         if count > 1:
             self.refused_in_vmap = (

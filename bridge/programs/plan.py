@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bridge.op import dtypes
-from bridge.programs.calls import in_line
+from bridge.programs.calls import draws, in_line
 from bridge.programs.capture import Captured, Spec, capture
 from bridge.programs.counts import count
 from bridge.programs.data_sizes import Line, Sizes, stand_ins
@@ -45,6 +45,7 @@ class ProgramFile:
         changes: whether it writes to inputs or draws random numbers, so that it runs once and in order.
         dtypes: the names of the groups' dtypes.
         text_size: how many bytes of the file are its text; then come its lines.
+        draws: whether it draws random numbers, which a second run would not draw again.
     """
 
     path: str = field(compare=False)
@@ -54,6 +55,7 @@ class ProgramFile:
     changes: bool
     dtypes: list[str]
     text_size: int
+    draws: bool
 
 
 @dataclass
@@ -69,7 +71,7 @@ class Plan:
         no_gradient: why there is no backward although a gradient may be asked for: PyTorch's error (`error_of`).
         finds_tensors: whether the function finds tensors with data, besides its state.
         left: the names of what its calls leave for others, which a graph does not write.
-        left_out: see State. The function is one that differentiates.
+        left_out, replaced: see State. The function of the first is one that differentiates.
     """
 
     forward: ProgramFile
@@ -83,6 +85,7 @@ class Plan:
     finds_tensors: bool = True
     left: list[str] = field(default_factory=list, compare=False)
     left_out: list[int] = field(default_factory=list, compare=False)
+    replaced: list[int] = field(default_factory=list, compare=False)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -293,7 +296,8 @@ def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:
         os.replace(fresh, path)
     results = [(tuple(output.spec.shape), dtypes.name(output.spec.dtype)) for output in listing.outputs]
     digest = hashlib.sha256(calls).hexdigest()
-    return ProgramFile(str(path), digest, groups, results, is_once(listing), names, len(calls))
+    is_drawing = any(map(draws, listing.calls))
+    return ProgramFile(str(path), digest, groups, results, is_once(listing), names, len(calls), is_drawing)
 
 
 def _by_dtype(dtypes: Sequence[torch.dtype]) -> list[list[int]]:

@@ -551,7 +551,8 @@ def _common(first: ProgramFile, second: ProgramFile, path: str) -> ProgramFile:
         (tuple(a if a == b else -1 for a, b in zip(one, other, strict=True)), dtype)
         for (one, dtype), (other, _) in zip(first.results, second.results, strict=True)
     ]
-    return replace(first, path=path, results=results, changes=first.changes or second.changes)
+    changes, draws = first.changes or second.changes, first.draws or second.draws
+    return replace(first, path=path, results=results, changes=changes, draws=draws)
 
 
 def _is_result_like(known: Any, own: Any) -> bool:
@@ -566,6 +567,7 @@ def _is_result_like(known: Any, own: Any) -> bool:
 def _fits(family: ProgramFile, program: ProgramFile) -> bool:
     return (
         family.changes >= program.changes
+        and family.draws >= program.draws
         and family.groups == program.groups
         and family.dtypes == program.dtypes
         and len(family.results) == len(program.results)

@@ -43,6 +43,7 @@ class _Buffer:
         position: of the Parameter among those that ms_ext/mindspore/python/module.cpp shares.
         is_replaced: whether a graph's module has put another one there.
         is_lent: whether a graph's module gets a copy, because its gradient needs what the buffer was.
+        is_apart: whether it has memory of its own, to which graphs write what a module puts in its place.
     """
 
     place: dict[str, Any]
@@ -51,6 +52,7 @@ class _Buffer:
     position: int
     is_replaced: bool = False
     is_lent: bool = False
+    is_apart: bool = False
 
 
 class State:
@@ -71,6 +73,9 @@ class State:
         asked: the positions of the tensors for whose gradients the function differentiates, if it does.
         left_out: those of them for which it has found no gradient last.
         former: the name of a Parameter whose tensor has another one by now; empty if there is none.
+        replaced: the positions of the buffers (not of their tensors) that a capture's module has replaced last.
+        tied: the buffers that it has put another of its tensors in the place of, or a view of that, and the positions
+            of these tensors.
     """
 
     def __init__(
@@ -89,6 +94,8 @@ class State:
         self.asked: Sequence[int] = ()
         self.left_out: list[int] = []
         self.former = ""
+        self.replaced: list[int] = []
+        self.tied: list[tuple[str, int]] = []
         positions: dict[int, int] = {}
         _refuse_ties(tensors)
         for name, tensor in tensors.items():
@@ -271,7 +278,43 @@ class State:
         for buffer, now in self._replaced():
             _refuse_without_data(buffer.name, now)
             self._calls.replace(buffer.position, now)
+            _parameters.pop(buffer.tensor, None)
+            _pair([*self.parameters.values()][buffer.position], now)
             self.tensors[buffer.position] = buffer.tensor = now
+
+    def set_apart(self, replaced: Sequence[int]) -> bool:
+        """Give buffers memory of their own. A graph writes there what its module puts in their places, and whoever has
+        the former memory keeps that, as in PyTorch. Whether one of them had none yet.
+
+        Args:
+            replaced: the positions of the buffers.
+
+        Raises:
+            Refusal: a parameter or another buffer has the memory.
+        """
+        found = [self._buffers[i] for i in replaced if not self._buffers[i].is_apart]
+        for buffer in found:
+            for name in self._with_memory_of(buffer):
+                raise Refusal(
+                    f"the buffer '{buffer.name}' has the memory of '{name}', and in a graph that of what the module "
+                    f"puts in its place: register a clone, as `register_buffer('{buffer.name}', tensor.clone())` does"
+                )
+        for buffer in found:
+            buffer.place[buffer.name] = buffer.tensor.clone()
+            buffer.is_apart = True
+        self.follow()
+        return bool(found)
+
+    def _with_memory_of(self, buffer: _Buffer) -> Iterator[str]:
+        """The names of what has a buffer's memory besides it."""
+        for other in self._buffers:
+            if other is not buffer and other.tensor is buffer.tensor:
+                yield other.name
+        own = _addresses(buffer.tensor)
+        for name, tensor in zip(self.parameters, self.tensors, strict=True):
+            found = _addresses(tensor)
+            if tensor is not buffer.tensor and max(own.start, found.start) < min(own.stop, found.stop):
+                yield name
 
     def lend(self) -> bool:
         """Have modules get copies of those buffers that they replace; whether there is one that they got itself."""
@@ -289,12 +332,17 @@ class State:
     def write_back(self) -> None:
         """In a graph, write to a tensor what a module has put in its place."""
         replaced = [*self._replaced()]
+        self.replaced = [i for i, buffer in enumerate(self._buffers) if any(buffer is one for one, _ in replaced)]
         for buffer, _ in replaced:
             buffer.is_replaced = True
             buffer.place[buffer.name] = buffer.tensor
         for buffer, now in replaced:
             if (now.shape, now.dtype) != (buffer.tensor.shape, buffer.tensor.dtype):
                 raise Refusal(f"the buffer '{buffer.name}' gets another shape or dtype, which a graph does not keep")
+        gone = {id(buffer.tensor) for buffer, _ in replaced}
+        there = {storage_of(tensor.detach()): i for i, tensor in enumerate(self.tensors) if id(tensor) not in gone}
+        places = ((buffer.name, there.get(storage_of(now.detach()))) for buffer, now in replaced)
+        self.tied = [(name, position) for name, position in places if position is not None]
         with torch.no_grad():
             values = _before_writes([now for _, now in replaced], [buffer.tensor for buffer, _ in replaced])
             for (buffer, _), value in zip(replaced, values, strict=True):
@@ -321,6 +369,12 @@ class State:
                     buffer = owner._buffers.get(key)
                     if buffer is not None:
                         owner._buffers[key] = buffer.to(device)
+
+
+def _addresses(tensor: torch.Tensor) -> range:
+    """Those of a tensor's memory."""
+    first = tensor.untyped_storage().data_ptr()
+    return range(first, first + tensor.untyped_storage().nbytes())
 
 
 def _before_writes(tensors: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> list[torch.Tensor]:

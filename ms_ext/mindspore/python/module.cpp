@@ -474,7 +474,7 @@ class Shared {
 
   // Follows the framework in which it changed: whose memory is another, or who froze it.
   void follow(const TensorPtr &tensor, int gpu) {
-    if (data_of(tensor) != data()) {
+    if (is_current() ? data_of(tensor) != data() : data_of(tensor) != address_of(torch_)) {
       give_to_torch(tensor, gpu);
     } else {
       follow_torch(tensor);
@@ -487,7 +487,8 @@ class Shared {
     if (is_assigned()) share(tensor);
   }
 
-  bool is_assigned() const { return address_of(torch_) != data(); }
+  // What becomes of a tensor in whose place PyTorch has put another one does not count.
+  bool is_assigned() const { return is_current() && address_of(torch_) != data(); }
 
   // The same between calls. Where MindSpore has other memory too, the next call follows that.
   void follow_assigned() {
@@ -554,6 +555,7 @@ class Shared {
     const TensorMemory memory = Owner::memory_of(tensor, gpu);
     check(ms_ext_torch_set_data(torch_.ptr(), &memory));
     has_at(memory.data);
+    if (!is_current()) return;
     known_->is_torchs = false;
     if (known_->for_graphs != nullptr) hold(false);
   }
