@@ -252,3 +252,63 @@ def test_a_value_that_changes_in_each_call_is_said_once(as_before: None) -> None
         for step in (3, 7):
             assign("SCALE", float(step))
             assert are_equal(function, graph)
+
+
+CALLS = {"n": 0}
+
+
+def counted(x: Any) -> Any:
+    CALLS["n"] += 1
+    return aten.mul(x, CALLS["n"])
+
+
+def counted_around() -> Callable[[Any], Any]:
+    calls = 0
+
+    def function(x: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return aten.mul(x, calls)
+
+    return function
+
+
+class CountingCell(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def construct(self, x: Any) -> Any:
+        self.calls += 1
+        return aten.mul(x, self.calls)
+
+
+@pytest.mark.parametrize("make", [lambda: counted, counted_around, CountingCell])
+def test_what_a_call_changes_and_the_next_one_reads_is_refused(make: Callable[[], Any]) -> None:
+    program = bridge.fuse(make())
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return program(x)
+
+    with pytest.raises(RuntimeError, match="changes in a call and is used by the next one"):
+        call(ms.Tensor(data(3)))
+
+
+SEEN: list[int] = []
+
+
+def noting(x: Any) -> Any:
+    SEEN.append(len(x))
+    return aten.mul(x, 2)
+
+
+def test_what_a_call_changes_and_nobody_reads_is_not() -> None:
+    program = bridge.fuse(noting)
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return program(x)
+
+    for _ in range(2):
+        np.testing.assert_array_equal(call(ms.Tensor(data(3))).asnumpy(), data(3) * 2)

@@ -304,19 +304,18 @@ class Attributes:
             for key, seen in now.items():
                 if seen is None or key not in before:
                     continue
-                one, other = before[key].value, seen.value
-                if type(one) is type(other) and type(one) in (int, float):
-                    vars(module)[key] = other + (other - one) * _FAR
+                number = _far_ahead(before[key].value, seen.value)
+                if number is not None:
+                    vars(module)[key] = number
                     found = True
         return found
 
     def may_mean_other(self, other: Attributes) -> bool:
-        """Whether these and others, of the same modules, differ in more than the lengths of tables and in integers."""
+        """Whether these and others, of the same modules, differ in more than the lengths of tables."""
         return any(
-            _may_mean_other(seen, before[key])
+            _may_mean_other(now.get(key), before.get(key))
             for (_, _, now), (_, _, before) in zip(self._before, other._before, strict=True)
-            for key, seen in now.items()
-            if key in before
+            for key in now.keys() | before.keys()
         )
 
     def restore(self) -> None:
@@ -470,10 +469,23 @@ class Settings:
         names = self._values.keys() | before._values.keys()
         return {name for name in names if not _is_same(before._values.get(name), self._values.get(name), set())}
 
+    def far_ahead(self, before: Settings, name: tuple[str, str]) -> float | None:
+        """What a number will be after a million changes like that from other settings to these; None for others."""
+        one, other = before._values.get(name), self._values.get(name)
+        return None if one is None or other is None else _far_ahead(one.value, other.value)
+
     def leave_out(self, names: Iterable[tuple[str, str]]) -> None:
         """Have these be none."""
         for name in names:
             self._values.pop(name, None)
+
+
+def _far_ahead(before: Any, now: Any) -> float | None:
+    """What a number that has changed will be after a million changes more; None for other values."""
+    if type(before) is not type(now) or type(now) not in (int, float):
+        return None
+    number: float = now + (now - before) * _FAR
+    return number
 
 
 def _is_seen_by_copies(seen: _Seen) -> bool:
@@ -689,12 +701,17 @@ def _are_same(before: Sequence[torch.Tensor], now: Sequence[torch.Tensor]) -> bo
     return len(before) == len(now) and all(one is other for one, other in zip(before, now, strict=True))
 
 
-def _may_mean_other(one: _Seen, other: _Seen) -> bool:
-    """Whether one value may mean something else than another one. What only one of two containers has does not."""
+def _may_mean_other(one: _Seen | None, other: _Seen | None) -> bool:
+    """Whether one value may mean something else than another one, or than none. A table that only one has does not."""
     left, done = [(one, other)], set[tuple[int, int]]()
     while left:
         pair = left.pop()
-        if (id(pair[0]), id(pair[1])) in done or pair[0].value is pair[1].value:
+        if pair[0] is None or pair[1] is None:
+            if not any(_tensors(seen, set()) for seen in pair):
+                return True
+            continue
+        is_whole = pair[0].value is pair[1].value and not isinstance(pair[0].held, dict)
+        if is_whole or (id(pair[0]), id(pair[1])) in done:
             continue
         done.add((id(pair[0]), id(pair[1])))
         own, others = pair[0].value, pair[1].value
@@ -702,16 +719,18 @@ def _may_mean_other(one: _Seen, other: _Seen) -> bool:
             if not _is_beginning(own, others):
                 return True
         elif isinstance(pair[0].held, dict) and isinstance(pair[1].held, dict):
-            left += [(item, pair[1].held[key]) for key, item in pair[0].held.items() if key in pair[1].held]
+            left += [
+                (pair[0].held.get(key), pair[1].held.get(key)) for key in pair[0].held.keys() | pair[1].held.keys()
+            ]
         elif not _is_same(*pair, set()):
             return True
     return False
 
 
 def _is_beginning(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether one of two tensors is a table by which the other begins, or has no data."""
+    """Whether one of two tensors is a table by which the other begins. One that has no data is none."""
     if isinstance(one, FakeTensor) or isinstance(other, FakeTensor):
-        return True
+        return False
     if one.dim() != other.dim() or one.dtype != other.dtype or one.device != other.device:
         return False
     both = tuple(slice(min(sizes)) for sizes in zip(one.shape, other.shape, strict=True))

@@ -1,8 +1,9 @@
 """What a graph takes from a PyTorch module besides its tensors: attributes, parts and hooks.
 
 They are constants of a graph. Where somebody has changed them since it was compiled, another one is compiled
-(bridge/programs/modes.py). What a call of the module changes itself does not count: a graph refuses what the next call
-would use of that (bridge/programs/attributes.py).
+(bridge/programs/modes.py). What a call in a graph changes itself does not count: a graph refuses what the next call
+would use of that (bridge/programs/attributes.py). What calls in PyNative mode change counts if graphs' calls do
+something else then: they are captured once more when that is asked first.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from bridge.primitive.kernel import one_at_a_time
+from bridge.programs.after_others import Planned, PlannedCalls
 from bridge.programs.attributes import Settings
 from bridge.programs.in_cpp import library
 from bridge.programs.unchanged import Watched
@@ -23,11 +25,20 @@ MANY = 8  # graphs of a module; a value that changes in each step has more
 
 
 class Configuration:
-    """The settings of a module that graphs have, by numbers: equal ones have the same number."""
+    """The settings of a module that graphs have, by numbers: equal ones have the same number.
+
+    Attributes:
+        calls: those of the module that graphs have.
+    """
 
     def __init__(self, module: torch.nn.Module) -> None:
+        self.calls = PlannedCalls()
         self._module = module
-        self._own: set[tuple[str, str]] = set()  # those that calls of the module change
+        self._own: set[tuple[str, str]] = set()  # those that calls of the module change, and that do not count
+        self._open: set[tuple[str, str]] = set()  # those that calls have changed since a graph asked last
+        self._looked_at: set[tuple[str, str]] = (
+            set()
+        )  # those that calls change, and of which no graph's call takes notice
         self._met: list[Settings] = []
         self._before: Settings | None = None  # those that the number is of, if others have been looked at since
         self._taken: dict[int, bool] = {}
@@ -41,6 +52,9 @@ class Configuration:
     def number(self) -> int:
         """That of the settings at hand."""
         self.look()
+        if self._open:
+            with one_at_a_time:
+                self._decide()
         if self._before is not None:
             with one_at_a_time:
                 before, self._before = self._before, None
@@ -78,13 +92,67 @@ class Configuration:
         self._met[self._number] = self._now
 
     def settle(self) -> None:
-        """A call of the module has ended: what is otherwise now was changed by that."""
+        """A capture has ended: what is otherwise now was changed by that."""
         if not self._is_same():
             before = self._now
             self._look()
-            self._own |= self._now.others(before)
-            for settings in filter(None, (self._now, self._before, *self._met)):
-                settings.leave_out(self._own)
+            self._leave_out(self._now.others(before))
+
+    def note_changes(self) -> None:
+        """A call of the module in PyNative mode has ended: what is otherwise now was changed by that."""
+        if not self._is_same():
+            before = self._now
+            self._look()
+            self._open |= self._now.others(before)
+            self._now.leave_out(self._open)
+
+    def add(self, call: Planned) -> None:
+        """A graph has this call now. It may take notice of what others do not."""
+        if self.calls.add(call) and self._looked_at:
+            self._own -= self._looked_at
+            self._looked_at.clear()
+            self._look()
+            self._met[self._number] = self._now
+
+    def _decide(self) -> None:
+        """Leave out what calls in PyNative mode have changed, unless a graph's call does something else with that, or
+        with numbers far ahead."""
+        names, self._open = self._open, set()
+        self._look()
+        met = self._met[self._number]
+        changed = self._now.others(met) & names
+        if not changed:
+            return
+        if self.calls.do_as_planned() and self._do_as_planned_far_ahead(met, changed):
+            self._looked_at |= changed
+            self._leave_out(changed)
+        else:
+            self._before = self._before or met
+
+    def _do_as_planned_far_ahead(self, met: Settings, names: set[tuple[str, str]]) -> bool:
+        """Whether graphs' calls do so after a million changes more of the numbers among these settings."""
+        root = type(self._module).__name__
+        parts = {f"{root}.{path}".rstrip("."): part for path, part in self._module.named_modules()}
+        numbers = {
+            (where, name): number
+            for where, name in names
+            if where in parts and (number := self._now.far_ahead(met, (where, name))) is not None
+        }
+        if not numbers:
+            return True
+        now = {(where, name): vars(parts[where])[name] for where, name in numbers}
+        try:
+            for (where, name), number in numbers.items():
+                vars(parts[where])[name] = number
+            return self.calls.do_as_planned()
+        finally:
+            for (where, name), value in now.items():
+                vars(parts[where])[name] = value
+
+    def _leave_out(self, names: set[tuple[str, str]]) -> None:
+        self._own |= names
+        for settings in filter(None, (self._now, self._before, *self._met)):
+            settings.leave_out(self._own)
 
     def _is_same(self) -> bool:
         is_same = all(held.is_same() for held in self._held) and self._now.are_in_place()
@@ -92,7 +160,7 @@ class Configuration:
 
     def _look(self) -> None:
         self._now = Settings(self._module)
-        self._now.leave_out(self._own)
+        self._now.leave_out(self._own | self._open)
         # The mode is no setting (modes.py).
         self._held = [_Held(self._now.namespaces, besides=b"training"), _Held(self._now.containers)]
         if self._is_known:
@@ -157,7 +225,7 @@ class own_changes:
     def __exit__(self, *_: object) -> None:
         if _known:
             for known in self._in_graphs():
-                known.settle()
+                known.note_changes()
 
     def _in_graphs(self) -> Iterator[Configuration]:
         return filter(None, (_known.get(id(module)) for module in self._modules))

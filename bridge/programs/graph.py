@@ -27,6 +27,7 @@ from bridge.primitive.graph_calls import Call, GraphTensor, Item, Part, Read, ad
 from bridge.primitive.kernel import one_at_a_time
 from bridge.primitive.launch_errors import has_class
 from bridge.programs import plan, result_tree, store, tree
+from bridge.programs.after_others import Planned, left_for
 from bridge.programs.alike import named_integers
 from bridge.programs.attributes import Attributes
 from bridge.programs.calls import AsksForData, Refusal
@@ -172,23 +173,6 @@ class _AsksForInteger(Refusal):
     """Python asks for an integer that data decides, where it may not be a size."""
 
 
-@dataclass(frozen=True)
-class _Left:
-    """What a capture has left in the attributes of modules.
-
-    Args:
-        wanted, found: what it was for, and what it gave.
-        before, after: the attributes.
-        training: the modes of the modules.
-    """
-
-    wanted: _Wanted
-    found: tuple[plan.Plan, plan.Origin]
-    before: Attributes
-    after: Attributes
-    training: list[bool]
-
-
 def _with_reason(asked: Refusal, error: Exception) -> Refusal:
     """The refusal, with what is in the way of a graph for all values."""
     why = str(error).partition("\n")[0]
@@ -227,11 +211,15 @@ class GraphProgram:
         self._refuse_lists = functools.partial(autocast, True)
         self.autocast = functools.partial(autocast, False)
         self.is_differentiable = is_differentiable
-        self._left: _Left | None = None
         self._configurations: list[Configuration] = []
         self._taken: dict[str, dict[int, bool] | None] = {}  # what plans take (plan.Origin), by their keys
         self._shapes: list[list[Any]] = []  # of calls whose sizes were known: the last two that differ
         self._said: set[str] = set()
+
+    @property
+    def modules(self) -> Sequence[torch.nn.Module]:
+        """Those that it runs."""
+        return self.state.modules
 
     @functools.cached_property
     def call(self) -> Any:
@@ -506,6 +494,8 @@ class GraphProgram:
         self._configurations = [configuration_of(module) for module in self.state.modules]
         for configuration in self._configurations:
             configuration.note_taken(taken if taken is not None or found.finds_tensors else {})
+        if not (wanted.is_count or wanted.is_quick):
+            self._refuse_after_others(Planned.of(self, wanted, key.name if key else "", found))
         return found
 
     def _say(self, words: str) -> None:
@@ -545,6 +535,8 @@ class GraphProgram:
         if not wanted.is_count and store.has(self._key(replace(wanted, is_count=True))):
             raise UnknownSize
         before = Attributes(self.state.modules)
+        named = self.state.named
+        named_before = {} if named is None else named.now()
         try:
             found = self._capture(wanted)
             origin = found[1]
@@ -559,12 +551,15 @@ class GraphProgram:
             # The program itself counts too.
             if changed and not is_other and may_differ and not (wanted.is_count or wanted.is_quick):
                 before.give_data(origin.data_of)
-                now = _Left(wanted, found, before, Attributes(self.state.modules), _training(self.state.modules))
                 is_other = self._differs_now(found, wanted, None if in_globals else before)
-                is_other = is_other or self._differs_after_others(now)
+                found[0].leaves = True
             kept.forget()
             if is_other:
                 raise Refusal(keeps_between_calls(changed[0]))
+            if named is not None and not (wanted.is_count or wanted.is_quick):
+                name = named.changed(named_before)
+                if name and not _do_the_same(self._capture(wanted), found):
+                    raise Refusal(keeps_between_calls(name))
         finally:
             before.restore()
         found[0].left = left + kept.unknown
@@ -591,23 +586,27 @@ class GraphProgram:
         except Exception:
             return True
 
-    def _differs_after_others(self, left: _Left) -> bool:
-        """Whether the function does something else after a call with the sizes that it was captured for last, as where
-        positions are scaled by the greatest length so far; or whether that call does after this one."""
-        other, self._left = self._left, left
-        left.before.restore()
-        if other is None or other.training != left.training or other.before.changed():
-            return False
-        if not left.after.may_mean_other(other.after):
-            return False
-        try:
-            for one, first in ((left, other), (other, left)):
-                first.after.restore()
-                if not _do_the_same(self._capture(one.wanted), one.found):
-                    return True
-            return False
-        except Exception:
-            return True
+    def capture_leaving(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
+        """A new plan of a call, whose attributes stay as the call leaves them."""
+        before = Attributes(self.state.modules)
+        found, origin = self._capture(wanted)
+        before.write_tables(origin.tables)
+        origin.kept.give_data_in(self.state.modules)
+        before.give_data(origin.data_of)
+        origin.kept.forget()
+        return found, origin
+
+    def _refuse_after_others(self, call: Planned) -> None:
+        """Raise a Refusal if a call and another one that a graph has do something else after one another."""
+        others = [other for configuration in self._configurations for other in configuration.calls.others(call)]
+        for other in {id(other): other for other in others}.values():
+            if store.are_apart(call.name, other.name):
+                continue
+            if name := left_for(other, call, _do_the_same):
+                raise Refusal(keeps_between_calls(name))
+            store.note_apart(call.name, other.name)
+        for configuration in self._configurations:
+            configuration.add(call)
 
     def _capture(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
         """A new plan. What asks for data may ask for none where PyTorch compiles it, as transformers 4 does."""

@@ -92,6 +92,19 @@ class NamedConstants:
             self._number = self._met.index(now)
         return self._number
 
+    def now(self) -> dict[_Key, Any]:
+        """What tells those at hand from others."""
+        return {key: named.form for key, named in self._look().items()}
+
+    def changed(self, before: dict[_Key, Any]) -> str:
+        """The name of one that is another than before; empty if there is none.
+
+        Args:
+            before: what `now` gave.
+        """
+        where, name, _ = min(_others(before, self.now()), default=("", "", 0))
+        return f"{where}.{name}".strip(".")
+
     def settle(self) -> None:
         """A call has ended: what is otherwise now was changed by that."""
         before = self._forms()

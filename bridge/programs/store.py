@@ -159,6 +159,22 @@ def keep(name: str, plan: Plan, origin: Origin) -> None:
     os.replace(fresh, place() / f"{name}.json")
 
 
+def are_apart(one: str, other: str) -> bool:
+    """Whether it is known that two calls leave nothing for each other, by the names of their plans; an empty one is of
+    a plan that is not kept."""
+    return _pair(one, other).exists()
+
+
+def note_apart(one: str, other: str) -> None:
+    """Keep that two calls leave nothing for each other."""
+    if one and other:
+        _pair(one, other).touch()
+
+
+def _pair(one: str, other: str) -> pathlib.Path:
+    return place() / f"{'-'.join(sorted((one, other)))}.apart"
+
+
 def _sources(files: Iterable[str]) -> set[str]:
     """The loaded files of the packages that these belong to."""
     loaded = {}

@@ -1,0 +1,182 @@
+"""Whether a call of a module does something else after another one: with other sizes, arguments or answers of data, in
+another mode, or of another program that has the module.
+
+A graph does not write attributes. So one call must not read there what another one leaves, as where positions are
+scaled by the greatest length so far.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from bridge.programs.attributes import Attributes
+from bridge.programs.plan import Origin, Plan
+
+_OTHERS = 3  # as many calls each one is compared with
+
+
+class _Program(Protocol):
+    """What has the calls (GraphProgram)."""
+
+    @property
+    def modules(self) -> Sequence[torch.nn.Module]:
+        """Those that it runs."""
+
+    def capture_leaving(self, wanted: Any) -> tuple[Plan, Origin]:
+        """A new plan of a call, whose attributes stay as the call leaves them."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A call that a graph has.
+
+    Args:
+        program: what it is a call of.
+        wanted: what its plan is for.
+        name: under what the plan is kept; empty if it is not.
+        plan: that.
+        training: the modes of the modules.
+    """
+
+    program: weakref.ref[_Program]
+    wanted: Any
+    name: str
+    plan: Plan
+    training: list[bool]
+
+    @classmethod
+    def of(cls, program: _Program, wanted: Any, name: str, plan: Plan) -> Planned:
+        """A call in the modes at hand."""
+        return cls(weakref.ref(program), wanted, name, plan, [part.training for part in _parts(program)])
+
+    @property
+    def kind(self) -> Any:
+        """What calls have in common that take notice of the same attributes, mostly."""
+        return self.program, tuple(self.training)
+
+    def is_of(self, other: Planned) -> bool:
+        """Whether both are one call."""
+        return self.name == other.name if self.name else self.wanted is other.wanted
+
+
+class PlannedCalls:
+    """The calls of a module that graphs have."""
+
+    def __init__(self) -> None:
+        self._calls: list[Planned] = []
+
+    def add(self, call: Planned) -> bool:
+        """Take one for the last. Whether it is the first of its kind."""
+        is_first = all(other.kind != call.kind for other in self._calls)
+        self._calls = [call, *(other for other in self._calls if not other.is_of(call))]
+        return is_first
+
+    def do_as_planned(self) -> bool:
+        """Whether calls of each kind do what their plans do, as attributes are now."""
+        last = {call.kind: call for call in reversed(self._calls) if call.program() is not None}
+        with torch.inference_mode(False):
+            return all(map(_does_as_planned, last.values()))
+
+    def others(self, call: Planned) -> Iterator[Planned]:
+        """Those with which a call is compared, the last one first."""
+        others = (one for one in self._calls if not one.is_of(call) and one.program() is not None)
+        found = [one for one in others if one.plan.leaves or call.plan.leaves]
+        yield from found[:_OTHERS]
+
+
+def left_for(one: Planned, other: Planned, do_the_same: Callable[[Any, Any], bool]) -> str:
+    """The name of an attribute that a call leaves otherwise, if the other one does something else then, or the reverse;
+    empty if there is none. A call that cannot be captured as things are now does not count.
+
+    Args:
+        do_the_same: tells it of two captures.
+    """
+    modules = {id(module): module for call in (one, other) for module in _program(call).modules}.values()
+    before = Attributes(modules)
+    try:
+        try:
+            left = [_leaving(call, before, modules) for call in (one, other)]
+        except Exception:
+            return ""
+        if not left[0].after.may_mean_other(left[1].after):
+            return ""
+        for call, own, first in ((other, left[1], left[0]), (one, left[0], left[1])):
+            if first.names:
+                first.after.restore()
+                if not _does_the_same(call, own, do_the_same):
+                    return first.names[0]
+                before.restore()
+        return ""
+    finally:
+        before.restore()
+
+
+@dataclass(frozen=True)
+class _Left:
+    """What a call has done, and left."""
+
+    found: tuple[Plan, Origin]
+    after: Attributes
+    names: list[str]
+
+
+def _leaving(call: Planned, before: Attributes, modules: Iterable[torch.nn.Module]) -> _Left:
+    with _in_modes_of(call):
+        found = _program(call).capture_leaving(call.wanted)
+    left = _Left(found, Attributes(modules), before.changed())
+    before.restore()
+    return left
+
+
+def _does_as_planned(call: Planned) -> bool:
+    before = Attributes(_program(call).modules)
+    try:
+        with _in_modes_of(call):
+            found, _ = _program(call).capture_leaving(call.wanted)
+        return Plan.from_json(found.to_json()) == Plan.from_json(call.plan.to_json())
+    except Exception:
+        return False
+    finally:
+        before.restore()
+
+
+def _does_the_same(call: Planned, own: _Left, do_the_same: Callable[[Any, Any], bool]) -> bool:
+    try:
+        with _in_modes_of(call):
+            return do_the_same(_program(call).capture_leaving(call.wanted), own.found)
+    except Exception:
+        return False
+
+
+def _program(call: Planned) -> _Program:
+    program = call.program()
+    assert program is not None
+    return program
+
+
+def _parts(program: _Program) -> list[torch.nn.Module]:
+    return [part for module in program.modules for part in module.modules()]
+
+
+class _in_modes_of:
+    """Inside, modules are in the modes of a call."""
+
+    def __init__(self, call: Planned) -> None:
+        self._parts = _parts(_program(call))
+        self._wanted = call.training
+        self._before = [part.training for part in self._parts]
+
+    def __enter__(self) -> None:
+        self._set(self._wanted)
+
+    def __exit__(self, *_: object) -> None:
+        self._set(self._before)
+
+    def _set(self, modes: list[bool]) -> None:
+        for part, training in zip(self._parts, modes, strict=True):
+            part.training = training

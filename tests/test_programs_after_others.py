@@ -1,0 +1,225 @@
+"""Modules that keep something in attributes: what a call leaves there, others must not read in a graph."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest.mock import Mock
+
+import mindspore as ms
+import numpy as np
+import pytest
+import torch
+
+import bridge
+from bridge.programs import plan
+from shared import on_device, torch_device
+
+pytestmark = [pytest.mark.usefixtures("own_programs")]
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(2))
+        self.factor: Any = 1.0
+        self.start()
+
+    def start(self) -> None:
+        pass
+
+    def keep(self, x: torch.Tensor) -> None:
+        raise NotImplementedError
+
+    def forward(self, x: torch.Tensor, *_: Any) -> torch.Tensor:
+        self.keep(x)
+        return x * self.w * self.factor
+
+
+class ByMode(Scaled):
+    def keep(self, x: torch.Tensor) -> None:
+        if self.training:
+            self.factor = 2.0
+
+
+class ByModeATensor(Scaled):
+    def start(self) -> None:
+        self.factor = torch.ones(2)
+
+    def keep(self, x: torch.Tensor) -> None:
+        if self.training:
+            self.factor = x.detach().mean(0)
+
+
+class BySize(Scaled):
+    def keep(self, x: torch.Tensor) -> None:
+        if len(x) > 3:
+            self.factor = 2.0
+
+
+class ByData(Scaled):
+    def keep(self, x: torch.Tensor) -> None:
+        if x.sum() > 0:
+            self.factor = 2.0
+
+
+class Longest(Scaled):
+    def keep(self, x: torch.Tensor) -> None:
+        self.factor = max(self.factor, float(len(x)))
+
+
+class LongestAsInt(Scaled):
+    def start(self) -> None:
+        self.factor = 0
+
+    def keep(self, x: torch.Tensor) -> None:
+        self.factor = max(self.factor, len(x))
+
+
+class Order(Scaled):
+    def start(self) -> None:
+        self.ids: dict[int, int] = {}
+
+    def keep(self, x: torch.Tensor) -> None:
+        self.factor = 1 + self.ids.setdefault(len(x), len(self.ids))
+
+
+def ones(rows: int) -> ms.Tensor:
+    return ms.Tensor(np.ones((rows, 2), np.float32))
+
+
+def jitted(net: Any) -> Callable[..., Any]:
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    return call
+
+
+@pytest.mark.parametrize("make", [Longest, LongestAsInt, Order, BySize])
+def test_a_call_of_another_size_reads_what_one_leaves(make: Callable[[], Scaled]) -> None:
+    for _ in range(2):  # the second Cell has the programs that the first one kept
+        call = jitted(bridge.cell(make()))
+        call(ones(3))
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=r"changes in a call and is used by the next one"):
+                call(ones(5))
+        call(ones(3))
+
+
+@pytest.mark.parametrize("make", [ByMode, ByModeATensor])
+def test_a_call_in_another_mode_reads_what_one_leaves(make: Callable[[], Scaled]) -> None:
+    net = bridge.cell(make())
+    call = jitted(net)
+    net.set_train(False)
+    call(ones(3))
+    net.set_train()
+    with pytest.raises(RuntimeError, match=r"\.factor changes in a call"):
+        call(ones(3))
+
+
+def test_another_answer_of_data_reads_what_one_leaves() -> None:
+    with pytest.raises(RuntimeError, match=r"\.factor changes in a call"):
+        jitted(bridge.cell(ByData()))(ones(3))
+
+
+def test_another_program_reads_what_one_leaves() -> None:
+    net = bridge.cell(Longest())
+    jitted(net)(ones(3))
+    with pytest.raises(RuntimeError, match=r"\.factor changes in a call"):
+        jitted(bridge.value_and_grad(lambda x: net(x).sum()))(ones(5))
+
+
+class Tables(Scaled):
+    """They follow from the size alone, and grow."""
+
+    def start(self) -> None:
+        self.table = torch.zeros(0, 1)
+        self.all: dict[int, torch.Tensor] = {}
+
+    def keep(self, x: torch.Tensor) -> None:
+        if len(x) > len(self.table):
+            self.table = torch.arange(len(x), device=x.device)[:, None] * 0.5
+        if len(x) not in self.all:
+            self.all[len(x)] = torch.full((2,), float(len(x)), device=x.device)
+        self.factor = self.table[: len(x)] + self.all[len(x)]
+
+
+class NoticesNothing(Scaled):
+    def keep(self, x: torch.Tensor) -> None:
+        self.last_length = len(x)
+
+
+@pytest.mark.parametrize("make", [Tables, NoticesNothing])
+def test_what_others_do_not_read_stays_allowed(make: Callable[[], Scaled]) -> None:
+    module = make()
+    reference = copy.deepcopy(module).to(torch_device())
+    call = jitted(bridge.cell(module))
+    for rows in (3, 5, 4, 3, 5):
+        expected = reference(on_device(np.ones((rows, 2), np.float32)))
+        assert call(ones(rows)).asnumpy().tobytes() == expected.detach().cpu().numpy().tobytes()
+
+
+class Cooling(Scaled):
+    def keep(self, x: torch.Tensor) -> None:
+        if self.training:
+            self.factor = self.factor * 0.5
+
+
+class Counting(Scaled):
+    """What it counts makes no difference, now or later."""
+
+    def start(self) -> None:
+        self.calls = 0
+        self.sizes: list[int] = []
+
+    def keep(self, x: torch.Tensor) -> None:
+        self.calls += 1
+        self.sizes.append(len(x))
+
+
+class Warm(Scaled):
+    def start(self) -> None:
+        self.calls = 0
+
+    def keep(self, x: torch.Tensor) -> None:
+        if self.training:
+            self.calls += 1
+        self.factor = 2.0 if self.calls > 3 else 1.0
+
+
+def run(make: Callable[[], Scaled], steps: Sequence[str]) -> int:
+    """Compare a module with PyTorch's in steps: a call in PyNative mode that trains, a graph that does not, or another
+    value that somebody gives. Gives how many plans were made."""
+    module = make()
+    reference = copy.deepcopy(module).to(torch_device())
+    net = bridge.cell(module)
+    call = jitted(net)
+    own = plan.make
+    with pytest.MonkeyPatch.context() as patch:
+        made = Mock(side_effect=own)
+        patch.setattr(plan, "make", made)
+        for step in steps:
+            if step == "set":
+                module.factor = reference.factor = 9.0
+                continue
+            net.set_train(step == "train")
+            reference.train(step == "train")
+            found = (net if step == "train" else call)(ones(3))
+            expected = reference(on_device(np.ones((3, 2), np.float32)))
+            assert found.asnumpy().tobytes() == expected.detach().cpu().numpy().tobytes(), step
+        return made.call_count
+
+
+def test_a_graph_follows_what_pynative_mode_changes() -> None:
+    run(Cooling, ["graph", "train", "graph", "graph", "train", "train", "graph", "set", "graph", "train", "graph"])
+
+
+def test_a_graph_follows_what_counts_later_only() -> None:
+    run(Warm, ["graph", *["train"] * 2, "graph", *["train"] * 2, "graph"])
+
+
+def test_what_graphs_do_not_read_costs_few_captures() -> None:
+    few = run(Counting, ["graph", *["train", "graph"] * 2])
+    assert run(Counting, ["graph", *["train", "graph"] * 12]) <= few
