@@ -30,7 +30,7 @@ from bridge.programs import plan, result_tree, store, tree
 from bridge.programs.after_others import Planned, left_for
 from bridge.programs.alike import named_integers
 from bridge.programs.attributes import Attributes
-from bridge.programs.calls import AsksForData, Refusal
+from bridge.programs.calls import AsksForData, Refusal, in_line
 from bridge.programs.capture import Spec
 from bridge.programs.casting import Casting
 from bridge.programs.choices import choices
@@ -43,7 +43,7 @@ from bridge.programs.held import Changes
 from bridge.programs.kept_elsewhere import is_own
 from bridge.programs.kernel import count_kernel, forward_kernel, program_call, program_result
 from bridge.programs.modes import changed_before, note_differentiated, note_written
-from bridge.programs.module_code import asks_whether_one
+from bridge.programs.module_code import asks_whether_one, where_set
 from bridge.programs.refusals import (
     PythonDraws,
     all_are_differentiated,
@@ -555,7 +555,7 @@ class GraphProgram:
                 found[0].leaves = True
             kept.forget()
             if is_other:
-                raise Refusal(keeps_between_calls(changed[0]))
+                raise Refusal(self._keeps(changed[0]))
             if named is not None and not (wanted.is_count or wanted.is_quick):
                 name = named.changed(named_before)
                 if name and not _do_the_same(self._capture(wanted), found):
@@ -564,6 +564,13 @@ class GraphProgram:
             before.restore()
         found[0].left = left + kept.unknown
         return found
+
+    def _keeps(self, attribute: str) -> str:
+        """What an error says of an attribute by its path, with the line that sets it."""
+        path, _, name = attribute.rpartition(".")
+        parts = ((type(root).__name__, *part) for root in self.state.modules for part in root.named_modules())
+        owner = next((part for root, own, part in parts if f"{root}.{own}".rstrip(".") == path), None)
+        return keeps_between_calls(attribute) + in_line(owner and where_set(owner, name))
 
     def _differs_now(self, found: tuple[plan.Plan, plan.Origin], wanted: _Wanted, before: Attributes | None) -> bool:
         """Whether the function does something else after its first call.
@@ -603,7 +610,7 @@ class GraphProgram:
             if store.are_apart(call.name, other.name):
                 continue
             if name := left_for(other, call, _do_the_same):
-                raise Refusal(keeps_between_calls(name))
+                raise Refusal(self._keeps(name))
             store.note_apart(call.name, other.name)
         for configuration in self._configurations:
             configuration.add(call)
@@ -713,12 +720,12 @@ class GraphProgram:
         if written is not None:
             which = arguments.path(written - first)
             raise Refusal(f"{self.name} writes to its input {which}, which a graph must not: give it a copy")
-        for name, position in self.state.tied:
+        for buffer, position in self.state.tied:
             if position in found.written or specs[position].requires_grad:
                 other = [*self.state.parameters][position]
                 raise Refusal(
-                    f"the buffer '{name}' becomes one memory with '{other}', which changes, and a graph keeps two: "
-                    "assign a clone"
+                    f"the buffer '{buffer.name}' becomes one memory with '{other}', which changes, and a graph keeps "
+                    f"two: assign a clone{buffer.where_set()}"
                 )
         found.tree, found.left_out, found.replaced = form, self.state.left_out, self.state.replaced
         if found.no_gradient and differentiates_arguments and not has_class(found.no_gradient):

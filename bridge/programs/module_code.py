@@ -7,6 +7,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Iterator
+from traceback import FrameSummary
 from typing import Any
 
 import torch
@@ -30,6 +31,21 @@ def sets_attribute(module: torch.nn.Module, name: str) -> bool:
 def _sets_attribute(kind: type, name: str) -> bool:
     steps = (step for function in _functions(kind) for step in dis.get_instructions(function))
     return any(step.opname == "STORE_ATTR" and step.argval == name for step in steps)
+
+
+def where_set(module: torch.nn.Module, name: str) -> FrameSummary | None:
+    """The line of a module's code that sets an attribute when the module is called, or else that reads it, as where a
+    list gets an item; None if there is none."""
+    kind: type = type(module)
+    called = dict.fromkeys([*_called(kind), *_functions(kind)])
+    for wanted in ("STORE_ATTR", "LOAD_ATTR"):
+        for function in (function for function in called if function.__name__ != "__init__"):
+            line = None
+            for step in dis.get_instructions(function):
+                line = step.starts_line or line
+                if step.opname == wanted and step.argval == name:
+                    return FrameSummary(function.__code__.co_filename, line, function.__name__)
+    return None
 
 
 def asks_whether_one(module: torch.nn.Module) -> str:

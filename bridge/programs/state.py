@@ -20,8 +20,9 @@ from bridge.primitive.kernel import one_at_a_time
 from bridge.primitive.tensors import torch_view, wait_for_pytorch
 from bridge.programs import modes
 from bridge.programs.attributes import note_inputs
-from bridge.programs.calls import Refusal
+from bridge.programs.calls import Refusal, in_line
 from bridge.programs.memory import storage_of
+from bridge.programs.module_code import where_set
 from bridge.programs.named_constants import NamedConstants
 
 # A tensor that several programs have is one Parameter, and a Parameter that they have is one tensor, which it keeps.
@@ -37,22 +38,31 @@ class _Buffer:
     """A buffer of a module, which may put another tensor in its place.
 
     Attributes:
-        place: the module's dictionary of buffers.
-        name: the key there.
+        owner: the module.
+        name: the buffer's.
         tensor: what stood there after the last call.
         position: of the Parameter among those that ms_ext/mindspore/python/module.cpp shares.
         is_replaced: whether a graph's module has put another one there.
         is_lent: whether a graph's module gets a copy, because its gradient needs what the buffer was.
         is_apart: whether it has memory of its own, to which graphs write what a module puts in its place.
+        place: the module's dictionary of buffers.
     """
 
-    place: dict[str, Any]
+    owner: torch.nn.Module
     name: str
     tensor: torch.Tensor
     position: int
     is_replaced: bool = False
     is_lent: bool = False
     is_apart: bool = False
+    place: dict[str, Any] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.place = self.owner._buffers
+
+    def where_set(self) -> str:
+        """The line that puts another tensor there, for an error."""
+        return in_line(where_set(self.owner, self.name))
 
 
 class State:
@@ -95,7 +105,7 @@ class State:
         self.left_out: list[int] = []
         self.former = ""
         self.replaced: list[int] = []
-        self.tied: list[tuple[str, int]] = []
+        self.tied: list[tuple[_Buffer, int]] = []
         positions: dict[int, int] = {}
         _refuse_ties(tensors)
         for name, tensor in tensors.items():
@@ -104,7 +114,7 @@ class State:
                 self.tensors.append(tensor)
                 positions[id(tensor)] = calls.share(self.parameters[name], tensor)
         self._buffers = [
-            _Buffer(owner._buffers, key, buffer, positions[id(buffer)])
+            _Buffer(owner, key, buffer, positions[id(buffer)])
             for module in modules
             for _, owner, key, buffer in _persistent_buffers(module)
             if isinstance(owner._buffers, dict)  # TorchScript's are C++'s
@@ -298,6 +308,7 @@ class State:
                 raise Refusal(
                     f"the buffer '{buffer.name}' has the memory of '{name}', and in a graph that of what the module "
                     f"puts in its place: register a clone, as `register_buffer('{buffer.name}', tensor.clone())` does"
+                    f"{buffer.where_set()}"
                 )
         for buffer in found:
             buffer.place[buffer.name] = buffer.tensor.clone()
@@ -338,11 +349,14 @@ class State:
             buffer.place[buffer.name] = buffer.tensor
         for buffer, now in replaced:
             if (now.shape, now.dtype) != (buffer.tensor.shape, buffer.tensor.dtype):
-                raise Refusal(f"the buffer '{buffer.name}' gets another shape or dtype, which a graph does not keep")
+                raise Refusal(
+                    f"the buffer '{buffer.name}' gets another shape or dtype, which a graph does not keep"
+                    f"{buffer.where_set()}"
+                )
         gone = {id(buffer.tensor) for buffer, _ in replaced}
         there = {storage_of(tensor.detach()): i for i, tensor in enumerate(self.tensors) if id(tensor) not in gone}
-        places = ((buffer.name, there.get(storage_of(now.detach()))) for buffer, now in replaced)
-        self.tied = [(name, position) for name, position in places if position is not None]
+        places = ((buffer, there.get(storage_of(now.detach()))) for buffer, now in replaced)
+        self.tied = [(buffer, position) for buffer, position in places if position is not None]
         with torch.no_grad():
             values = _before_writes([now for _, now in replaced], [buffer.tensor for buffer, _ in replaced])
             for (buffer, _), value in zip(replaced, values, strict=True):
