@@ -8,6 +8,7 @@ scaled by the greatest length so far.
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,7 +18,8 @@ import torch
 from bridge.programs.attributes import Attributes
 from bridge.programs.plan import Origin, Plan
 
-_OTHERS = 3  # as many calls each one is compared with
+_OTHERS = 3  # so many calls each one is compared with
+_ENOUGH = 3  # so many comparisons of calls of two kinds that leave the same names
 
 
 class _Program(Protocol):
@@ -59,6 +61,10 @@ class Planned:
         """What calls have in common that take notice of the same attributes, mostly."""
         return self.program, tuple(self.training)
 
+    def pair(self, other: Planned) -> frozenset[Any]:
+        """What pairs of calls have in common of which one reads what the other one leaves, or none does, mostly."""
+        return frozenset((call.kind, tuple(call.plan.leaves)) for call in (self, other))
+
     def is_of(self, other: Planned) -> bool:
         """Whether both are one call."""
         return self.name == other.name if self.name else self.wanted is other.wanted
@@ -69,6 +75,7 @@ class PlannedCalls:
 
     def __init__(self) -> None:
         self._calls: list[Planned] = []
+        self._apart: Counter[frozenset[Any]] = Counter()
 
     def add(self, call: Planned) -> bool:
         """Take one for the last. Whether it is the first of its kind."""
@@ -86,7 +93,13 @@ class PlannedCalls:
         """Those with which a call is compared, the last one first."""
         others = (one for one in self._calls if not one.is_of(call) and one.program() is not None)
         found = [one for one in others if one.plan.leaves or call.plan.leaves]
-        yield from found[:_OTHERS]
+        for other in found[:_OTHERS]:
+            if self._apart[call.pair(other)] < _ENOUGH:
+                yield other
+
+    def note_apart(self, one: Planned, other: Planned) -> None:
+        """Two calls leave nothing for each other."""
+        self._apart[one.pair(other)] += 1
 
 
 def left_for(one: Planned, other: Planned, do_the_same: Callable[[Any, Any], bool]) -> str:

@@ -552,7 +552,7 @@ class GraphProgram:
             if changed and not is_other and may_differ and not (wanted.is_count or wanted.is_quick):
                 before.give_data(origin.data_of)
                 is_other = self._differs_now(found, wanted, None if in_globals else before)
-                found[0].leaves = True
+                found[0].leaves = sorted(changed)
             kept.forget()
             if is_other:
                 raise Refusal(self._keeps(changed[0]))
@@ -605,13 +605,13 @@ class GraphProgram:
 
     def _refuse_after_others(self, call: Planned) -> None:
         """Raise a Refusal if a call and another one that a graph has do something else after one another."""
-        others = [other for configuration in self._configurations for other in configuration.calls.others(call)]
-        for other in {id(other): other for other in others}.values():
-            if store.are_apart(call.name, other.name):
-                continue
-            if name := left_for(other, call, _do_the_same):
-                raise Refusal(self._keeps(name))
-            store.note_apart(call.name, other.name)
+        for configuration in self._configurations:
+            for other in configuration.calls.others(call):
+                if not store.are_apart(call.name, other.name):
+                    if name := left_for(other, call, _do_the_same):
+                        raise Refusal(self._keeps(name))
+                    store.note_apart(call.name, other.name)
+                configuration.calls.note_apart(call, other)
         for configuration in self._configurations:
             configuration.add(call)
 

@@ -71,7 +71,7 @@ class Plan:
         no_gradient: why there is no backward although a gradient may be asked for: PyTorch's error (`error_of`).
         finds_tensors: whether the function finds tensors with data, besides its state.
         left: the names of what its calls leave for others, which a graph does not write.
-        leaves: whether a call leaves something in attributes that others may use (after_others.py).
+        leaves: the names of what a call leaves in attributes that others may use (after_others.py).
         left_out, replaced: see State. The function of the first is one that differentiates.
     """
 
@@ -85,7 +85,7 @@ class Plan:
     no_gradient: str
     finds_tensors: bool = True
     left: list[str] = field(default_factory=list, compare=False)
-    leaves: bool = field(default=False, compare=False)
+    leaves: list[str] = field(default_factory=list, compare=False)
     left_out: list[int] = field(default_factory=list, compare=False)
     replaced: list[int] = field(default_factory=list, compare=False)
 
