@@ -127,8 +127,8 @@ def test_what_only_the_arguments_gradient_needs_runs_where_it_is_asked_for(by_ar
     assert launches == in_pytorch * 2
 
 
-def split_of(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The programs that a module's gradients take."""
+def splits(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is split from now on, while it is."""
     pairs = []
     split = plan.split
 
@@ -137,6 +137,12 @@ def split_of(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return pairs[-1]
 
     monkeypatch.setattr(plan, "split", kept)
+    return pairs
+
+
+def split_of(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The programs that a module's gradients take."""
+    pairs = splits(monkeypatch)
     gradients(module, by_argument=False)
     return pairs
 

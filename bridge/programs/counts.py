@@ -546,7 +546,7 @@ def _program(
         cotangents=[None for _ in numbers],
         gradients=[None for _ in run.inputs],
     )
-    listing = split(part, ()).forward
+    listing = split(part, (), in_one=True).forward
     taken = {number for call in listing.calls for number in call.operands}
     listing.inputs = [number for i, number in enumerate(run.inputs) if number in taken or i in needed]
     positions = [run.inputs.index(number) for number in listing.inputs]

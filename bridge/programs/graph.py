@@ -41,7 +41,7 @@ from bridge.programs.drawn_arrays import capture_again
 from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.held import Changes
 from bridge.programs.kept_elsewhere import is_own
-from bridge.programs.kernel import count_kernel, forward_kernel, program_call, program_result
+from bridge.programs.kernel import count_kernel, program_call, program_results
 from bridge.programs.modes import changed_before, note_differentiated, note_written
 from bridge.programs.module_code import asks_whether_one, where_set
 from bridge.programs.refusals import (
@@ -301,11 +301,9 @@ class GraphProgram:
         found, tensors = capture_again(find)
         note_written(self.state.tensors[i] for i in found.written if i < len(self.state.tensors))
         self._note_gradients(found)
-        kernel = forward_kernel(self.name, found, device, self.is_differentiable)
         # What it writes to has to be the Parameter itself.
         inputs = [tensor if i in found.written else _read(tensor) for i, tensor in enumerate(tensors)]
-        call = program_call(kernel, found.forward, inputs)
-        results = [program_result(call, found.forward, i) for i in range(found.results)]
+        results = program_results(self.name, found, device, self.is_differentiable, inputs)
         value = result_tree.expression(found.tree, results)
         return value if result_tree.has_tensors(found.tree) else Call(depend, [value, results[0]])
 
@@ -378,8 +376,8 @@ class GraphProgram:
                 continue
             kernel = count_kernel(self.name, counted, device)
             call = program_call(kernel, counted.forward, [_read(tensor) for tensor in tensors])
-            tensors = [*tensors, *(_carrier(Item(call, i)) for i in range(counted.results))]
-            specs = [*specs, *[Spec(CARRIER, torch.bool)] * counted.results]
+            tensors = [*tensors, *(_carrier(Item(call, i)) for i in range(len(counted.results)))]
+            specs = [*specs, *[Spec(CARRIER, torch.bool)] * len(counted.results)]
             wanted = replace(wanted, specs=specs, numbers=[*numbers, *new])
 
     def _writing_down(self, arguments: Arguments, device: str) -> Callable[[], Written | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mindspore import ops
@@ -33,7 +33,7 @@ class _Saving:
 
     Args:
         name: of the program and its gradient.
-        results: how many of the program's results are those of the function.
+        results: how many of the program's results it brings in any case.
         device: see Kernel.
     """
 
@@ -125,16 +125,14 @@ class Differentiate(_InGraph):
         order = [position for group in plan.forward.groups for position in group]
         tensors = {position: inputs[i][j] for position, (i, j) in zip(order, places, strict=True)}
         gradients: dict[int, Any] = {position: Call(ops.zeros_like, [tensor]) for position, tensor in tensors.items()}
-        given: dict[str, Any] = {"input": tensors, "output": out, "cotangent": dout}
-        calls: list[Call] = []
-        for part, (program, sources) in enumerate(zip(plan.backward, plan.sources, strict=True)):
-            kernel = ProgramKernel(f"{self.name}::backward", program, self.device, FirstOrderOnly(self.name))
-            calls.append(program_call(kernel, program, [given[kind][position] for kind, position in sources]))
-            given[of_part(part)] = [Item(calls[part], position) for position in range(len(program.results))]
+        given = {"input": tensors, "output": out, "cotangent": dout}
+        name, differentiate = f"{self.name}::backward", FirstOrderOnly(self.name)
+        kernels = [ProgramKernel(name, program, self.device, differentiate) for program in plan.backward]
+        calls = _calls_in_turn(kernels, plan.backward, plan.sources, given)
         for position, gradient in enumerate(plan.gradients):
             if gradient is not None:
                 part, at = gradient
-                gradients[position] = program_result(calls[part], plan.backward[part], at)
+                gradients[position] = _program_result(calls[part], plan.backward[part], at)
         return tuple(tuple(gradients[position] for position in group) for group in plan.forward.groups)
 
 
@@ -143,7 +141,27 @@ def program_call(kernel: ProgramKernel, program: ProgramFile, tensors: Sequence[
     return Call(kernel, [tuple(tensors[position] for position in group) for group in program.groups])
 
 
-def program_result(call: Call, program: ProgramFile, position: int) -> Any:
+def _calls_in_turn(
+    kernels: Iterable[ProgramKernel],
+    programs: Sequence[ProgramFile],
+    sources: Iterable[Sequence[tuple[str, int]]],
+    given: dict[str, Any],
+) -> list[Call]:
+    """The calls of programs that also take what earlier ones of them give.
+
+    Args:
+        sources: what each takes (see Source).
+        given: what comes from elsewhere, by the kinds of sources.
+    """
+    calls: list[Call] = []
+    given = {**given}
+    for part, (kernel, program, own) in enumerate(zip(kernels, programs, sources, strict=True)):
+        calls.append(program_call(kernel, program, [given[kind][position] for kind, position in own]))
+        given[of_part(part)] = [Item(calls[part], position) for position in range(len(program.results))]
+    return calls
+
+
+def _program_result(call: Call, program: ProgramFile, position: int) -> Any:
     """One of the results of that call."""
     shape, dtype = program.results[position]
     item = Item(call, position)
@@ -191,14 +209,21 @@ def count_kernel(name: str, plan: Plan, device: Device) -> ProgramKernel:
     return ProgramKernel(f"{name}::sizes", plan.forward, device, _Zeros(name))
 
 
-def forward_kernel(name: str, plan: Plan, device: Device, is_differentiable: bool) -> ProgramKernel:
-    """The primitive of a function's forward program, with its gradient."""
+def program_results(name: str, plan: Plan, device: Device, is_differentiable: bool, inputs: Sequence[Any]) -> list[Any]:
+    """The results of a function in a graph, with their gradient."""
     reason = plan.no_gradient if is_differentiable else no_gradient(name)
     # MindSpore differentiates primitives with equal attributes by the bprop of one of them. A forward program may be
     # that of inputs of several shapes; each has its own backward program.
     backward = f"{[program.path for program in plan.backward]} {plan.sources} {plan.gradients}"
-    saving = _Saving(f"{_PROCESS} {plan.forward.path} {backward}", plan.results, device)
-    gradient = NoGradient(name, reason) if reason else Differentiate(name, plan, device, saving)
+    brought = len(plan.results if plan.backward else plan.forward.results)
+    saving = _Saving(f"{_PROCESS} {plan.forward.path} {backward}", brought, device)
+    refused = NoGradient(name, reason) if reason else None
+    gradient = refused or Differentiate(name, plan, device, saving)
     kernel = ProgramKernel(f"{name}::forward", plan.forward, device, gradient, saving)
     kernel.add_prim_attr("backward", backward)
-    return kernel
+    call = program_call(kernel, plan.forward, inputs)
+    given = {"input": inputs, "output": [Item(call, i) for i in range(len(plan.forward.results))]}
+    later = [ProgramKernel(f"{name}::forward", program, device, refused or _Zeros(name)) for program in plan.later]
+    calls = [call, *_calls_in_turn(later, plan.later, plan.later_sources, given)]
+    programs = [plan.forward, *plan.later]
+    return [_program_result(calls[part], programs[part], i) for part, i in plan.results]

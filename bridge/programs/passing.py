@@ -1,6 +1,6 @@
-"""What passes from forward to backward: memory, whole.
+"""What passes from forward to the programs after it, which are backward's mostly: memory, whole.
 
-Tensors that share memory in PyTorch are saved once, and stand in backward with the sizes and strides that they had.
+Tensors that share memory in PyTorch are saved once, and stand there with the sizes and strides that they had.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _INDEXES = {
 
 @dataclass(frozen=True)
 class Source:
-    """Where a program of backward takes a tensor from: forward's inputs or outputs, the gradients of these, or the
-    outputs of an earlier program of backward."""
+    """Where a program after forward takes a tensor from: forward's inputs or outputs, the gradients of these, or the
+    outputs of an earlier program after forward."""
 
     kind: str
     """"input", "output", "cotangent", or what `of_part` gives."""
@@ -35,7 +35,7 @@ class Source:
 
 
 def of_part(number: int) -> str:
-    """The kind of a source that is an output of backward's program with this number."""
+    """The kind of a source that is an output of the program with this number of those after forward."""
     return f"part {number}"
 
 

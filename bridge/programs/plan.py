@@ -23,6 +23,7 @@ from bridge.programs.folded import folding
 from bridge.programs.kept_elsewhere import KeptElsewhere
 from bridge.programs.listing import Listing, is_once
 from bridge.programs.memory import storage_of
+from bridge.programs.passing import Source
 from bridge.programs.size_numbers import SizeNumber
 from bridge.programs.split import split
 from bridge.programs.tables import is_table
@@ -42,7 +43,8 @@ class ProgramFile:
         digest: of that without the lines where calls stand.
         groups: the positions of its inputs, those of each dtype together: a primitive's tuple has one dtype.
         results: shape and dtype of each of its results. One without dimensions has one of size 1 in MindSpore.
-        changes: whether it writes to inputs or draws random numbers, so that it runs once and in order.
+        changes: whether it writes to inputs or draws random numbers, or goes on after such a one, so that it runs once
+            and in order.
         dtypes: the names of the groups' dtypes.
         text_size: how many bytes of the file are its text; then come its lines.
         draws: whether it draws random numbers, which a second run would not draw again.
@@ -57,6 +59,12 @@ class ProgramFile:
     text_size: int
     draws: bool
 
+    @classmethod
+    def read(cls, fields: dict[str, Any]) -> ProgramFile:
+        """From what JSON has of it."""
+        results = [(tuple(shape), dtype) for shape, dtype in fields["results"]]
+        return cls(**{**fields, "results": results})
+
 
 @dataclass
 class Plan:
@@ -64,7 +72,7 @@ class Plan:
 
     Args:
         forward: gives the function's results, and then what backward needs.
-        results: how many results the function has.
+        results, later, later_sources: see Pair and Source.
         tree: the form of what the function returns (bridge/programs/result_tree.py).
         backward, sources, gradients: see Pair and Source.
         written: the positions of the inputs that forward writes to.
@@ -76,8 +84,10 @@ class Plan:
     """
 
     forward: ProgramFile
-    results: int
+    results: list[tuple[int, int]]
     tree: Any
+    later: list[ProgramFile]
+    later_sources: list[list[tuple[str, int]]]
     backward: list[ProgramFile]
     sources: list[list[tuple[str, int]]]
     gradients: list[tuple[int, int] | None]
@@ -95,15 +105,17 @@ class Plan:
     @classmethod
     def from_json(cls, written: str) -> Plan:
         fields = json.loads(written)
-        fields["forward"] = ProgramFile(**fields["forward"])
-        fields["backward"] = [ProgramFile(**program) for program in fields["backward"]]
-        fields["sources"] = [[(kind, position) for kind, position in sources] for sources in fields["sources"]]
+        fields["forward"] = ProgramFile.read(fields["forward"])
+        fields["results"] = [(part, position) for part, position in fields["results"]]
+        for programs, sources in (("later", "later_sources"), ("backward", "sources")):
+            fields[programs] = [ProgramFile.read(program) for program in fields[programs]]
+            fields[sources] = [[(kind, position) for kind, position in own] for own in fields[sources]]
         fields["gradients"] = [None if gradient is None else tuple(gradient) for gradient in fields["gradients"]]
         return cls(**fields)
 
     @property
     def files(self) -> list[str]:
-        return [program.path for program in (self.forward, *self.backward)]
+        return [program.path for program in (self.forward, *self.later, *self.backward)]
 
 
 @dataclass
@@ -166,12 +178,15 @@ def make(
     pair = split(captured, shapes_of)
     if is_uniform:
         pair = uniform(captured, pair, inputs, device)
+    forward = _write(pair.forward, folder)
     plan = Plan(
-        _write(pair.forward, folder),
+        forward,
         pair.results,
         None,
+        [replace(_write(program, folder), changes=forward.changes) for program in pair.later],
+        _written_down(pair.later_sources),
         [_write(program, folder) for program in pair.backward],
-        [[(source.kind, source.position) for source in sources] for sources in pair.sources],
+        _written_down(pair.sources),
         pair.gradients,
         pair.written,
         captured.no_gradient,
@@ -247,7 +262,8 @@ def make_count(
     for run in runs:
         taken |= run.taken
     nothing: list[tuple[int, int] | None] = [None] * len(found.run.inputs)
-    plan = Plan(program, len(found.listing.outputs), tree, [], [], nothing, [], "", bool(taken))
+    results = [(0, i) for i in range(len(found.listing.outputs))]
+    plan = Plan(program, results, tree, [], [], [], [], nothing, [], "", bool(taken))
     return plan, replace(
         origins[id(found.run)],
         taken=taken,
@@ -280,6 +296,10 @@ def _origin(captured: Captured, state: Sequence[torch.Tensor]) -> Origin:
         tape.taken(),
         tape.held.taken,
     )
+
+
+def _written_down(sources: Sequence[Sequence[Source]]) -> list[list[tuple[str, int]]]:
+    return [[(source.kind, source.position) for source in own] for own in sources]
 
 
 def _write(listing: Listing, folder: pathlib.Path) -> ProgramFile:

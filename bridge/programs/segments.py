@@ -1,15 +1,16 @@
-"""The calls of backward in several programs, one after another, for the memory that they need.
+"""The calls of backward, or of forward if it has no gradient, in several programs for the memory that they need.
 
 A kernel of MindSpore's has memory for all that it gives before it runs, and keeps all that it takes until it ends.
 PyTorch makes gradients one by one, and frees what forward saved after its last use. On a CPU a program's kernel does so
 too (ms_ext/programs/pool.h). On a GPU it cannot, because a CUDA graph has its addresses: there backward is as many
-kernels as it takes to need hardly more memory than PyTorch.
+kernels as it takes to need hardly more memory than PyTorch. So is a function that makes gradients itself, as
+bridge.value_and_grad does: its first program is forward, and the others go on after it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,12 +30,12 @@ SMALLEST = 1 << 24  # bytes of what PyTorch needs, below which nobody looks
 
 @dataclass
 class _Memory:
-    """Some memory that backward's calls use.
+    """Some memory that calls use.
 
     Args:
         size: in bytes.
         first: the position of the call that makes it; -1 if it comes from outside.
-        last: that of the last call that uses it; one more than all for a gradient.
+        last: that of the last call that uses it; one more than all for what they are made for.
     """
 
     size: int
@@ -42,18 +43,22 @@ class _Memory:
     last: int
 
 
-def segments(captured: Captured, calls: list[Call]) -> list[list[Call]]:
-    """The calls for gradients in one or more programs: each takes nothing of later ones, and writes to nothing that it
-    has not made."""
+def segments(captured: Captured, calls: list[Call], wanted: Iterable[int]) -> list[list[Call]]:
+    """Calls in one or more programs. Each takes nothing of later ones. All but the first draw nothing, and write to
+    nothing that they have not made.
+
+    Args:
+        calls: those of forward, or of backward.
+        wanted: the registers that they are made for.
+    """
     tape = captured.tape
     device = tape.tensors[captured.inputs[0]].device if captured.inputs else torch.device("cpu")
     if device.type not in DEVICES or len(calls) < 2 * SHORTEST:
         return [calls]
-    wanted = {number for call in calls for number in call.results}.intersection(captured.gradients)
-    calls = live(Listing(tape, [], calls, [Output([n], captured.spec(n)) for n in wanted if n is not None]))
-    if any(map(draws, calls)):
-        return [calls]
-    memories = _memories(captured, calls)
+    made = {number for call in calls for number in call.results}
+    given = [number for number in wanted if number in made]
+    calls = live(Listing(tape, [], calls, [Output([number], captured.spec(number)) for number in given]))
+    memories = _memories(captured, calls, given)
     cuts = _cuts(captured, calls, memories, device)
     costs = _Costs(list(memories.values()), len(calls))
     if costs.pytorchs < SMALLEST:
@@ -65,11 +70,11 @@ def segments(captured: Captured, calls: list[Call]) -> list[list[Call]]:
     return [with_views(tape, calls[:begin], calls[begin:end]) for begin, end in itertools.pairwise(ends)]
 
 
-def _memories(captured: Captured, calls: Sequence[Call]) -> dict[int, _Memory]:
+def _memories(captured: Captured, calls: Sequence[Call], given: Iterable[int]) -> dict[int, _Memory]:
     """The memory that is not there all the time, as parameters and constants are."""
     tape = captured.tape
     kept = {storage_of(tape.tensors[number]) for number in (*captured.inputs, *tape.constants)}
-    gradients = {storage_of(tape.tensors[number]) for number in captured.gradients if number is not None}
+    left = {storage_of(tape.tensors[number]) for number in given}
     found: dict[int, _Memory] = {}
     for i, call in enumerate(calls):
         made = [number for number in call.results if number is not None]
@@ -78,13 +83,13 @@ def _memories(captured: Captured, calls: Sequence[Call]) -> dict[int, _Memory]:
                 storage = tape.tensors[number].untyped_storage()
                 if storage._cdata not in kept:
                     memory = found.setdefault(storage._cdata, _Memory(storage.nbytes(), first, i))
-                    memory.last = len(calls) if storage._cdata in gradients else i
+                    memory.last = len(calls) if storage._cdata in left else i
     return found
 
 
 def _cuts(captured: Captured, calls: Sequence[Call], memories: dict[int, _Memory], device: torch.device) -> list[int]:
-    """The positions of calls that another program may begin with: nothing is written from there on that was there
-    before, and what passes is memory on the device."""
+    """The positions of calls that another program may begin with: from there on nothing is drawn, nothing is written
+    that was there before, and what passes is memory on the device."""
     tensors = captured.tape.tensors
     allowed = [True] * (len(calls) + 1)
 
@@ -93,6 +98,8 @@ def _cuts(captured: Captured, calls: Sequence[Call], memories: dict[int, _Memory
             allowed[cut] = False
 
     for i, call in enumerate(calls):
+        if draws(call):
+            forbid(_Memory(0, -1, i), i)
         for number in call.written:
             forbid(memories.get(storage_of(tensors[number]), _Memory(0, -1, i)), i)
         for made in call.results:
@@ -106,7 +113,7 @@ def _cuts(captured: Captured, calls: Sequence[Call], memories: dict[int, _Memory
 
 
 class _Costs:
-    """What memory backward needs.
+    """What memory calls need.
 
     Args:
         memories: that its calls use.

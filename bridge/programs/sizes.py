@@ -507,7 +507,7 @@ def _check(own: Plan, plan: Plan) -> None:
     """Refuse a plan that does not fit into the graph."""
     # As text, a tree of True is another one than that of 1.
     gives_same = (own.results, json.dumps(own.tree)) == (plan.results, json.dumps(plan.tree)) and all(
-        map(_is_result_like, own.forward.results[: own.results], plan.forward.results)
+        map(_is_result_like, own.forward.results[: len(own.results)], plan.forward.results)
     )
     fits = (
         gives_same
@@ -540,7 +540,7 @@ def _is_of(shape: Shape, unknown: Shape) -> bool:
 
 
 def _of_kind(plan: Plan, kind: str) -> ProgramFile:
-    """With unknown sizes backward is one program (bridge/programs/split.py)."""
+    """With unknown sizes forward and backward are one program each (bridge/programs/split.py)."""
     return plan.forward if kind == "forward" else plan.backward[0]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from bridge.programs import no_parts
 from bridge.programs.calls import Call, Refusal, Register, in_line
 from bridge.programs.capture import Captured
 from bridge.programs.listing import Listing, Output, constants, is_once, live, new_register, taken, used
-from bridge.programs.memory import storage_of
+from bridge.programs.memory import is_whole, storage_of
 from bridge.programs.parts import parts, with_copies
 from bridge.programs.passing import Passing, Source, memory_like, of_part
 from bridge.programs.segments import segments
@@ -27,7 +27,7 @@ _RESHAPES = {"t_", "transpose_", "squeeze_", "unsqueeze_", "swapaxes_", "swapdim
 
 
 class Given(NamedTuple):
-    """What a program of the gradient is given, besides what passes from forward: the tensors in it."""
+    """What a program after forward is given, besides what passes from forward: the tensors in it."""
 
     source: Source
     output: Output
@@ -39,7 +39,11 @@ class Pair:
     """A forward program and its gradient.
 
     Attributes:
-        results: how many of forward's outputs are the function's; the others are for backward.
+        results: for each of the function's results the program that gives it, 0 for forward, and which output it is.
+            Forward's other outputs are for the other programs.
+        later: the programs that go on after forward, where it has no gradient, for the memory that one would need
+            (segments.py).
+        later_sources: what each of these takes.
         backward: its gradient's programs; none if nothing has a gradient. They are several for the memory that they
             need (segments.py). The last may give gradients of arguments only, and need not run where nobody asks for
             them (parts.py).
@@ -49,30 +53,51 @@ class Pair:
     """
 
     forward: Listing
-    results: int
+    results: list[tuple[int, int]]
+    later: list[Listing]
+    later_sources: list[list[Source]]
     backward: list[Listing]
     sources: list[list[Source]]
     gradients: list[tuple[int, int] | None]
     written: list[int]
 
 
-def split(captured: Captured, shapes_of: Sequence[int]) -> Pair:
-    """The programs of a captured run. Backward takes the inputs at the positions `shapes_of` too."""
+def split(captured: Captured, shapes_of: Sequence[int], in_one: bool = False) -> Pair:
+    """The programs of a captured run.
+
+    Args:
+        shapes_of: the positions of inputs that backward takes in any case. With these forward is one program too.
+        in_one: whether forward is one program, whatever memory it needs.
+    """
     _resolve_aliases(captured)
     lay_out_constants(captured)
-    tape = captured.tape
     written_constants = _copy_written_constants(captured)
-    forward = Listing(tape, captured.inputs, captured.forward, _plain(captured, captured.outputs))
-    results = len(forward.outputs)
+    has_gradient = any(number is not None for number in captured.gradients)
+    is_one = in_one or shapes_of or has_gradient
+    calls = [captured.forward] if is_one else segments(captured, captured.forward, captured.outputs)
+    (forward, *later), results = _programs(captured, calls, captured.outputs)
+    forward.inputs = captured.inputs
     passing = Passing(captured, forward, written_constants, shapes_of)
+    between = _between(later)
+    later_sources = [_complete(program, passing.again(), between) for program in later]
     backward, sources, gradients = _backward(captured, forward, passing, not shapes_of)
     forward.calls = live(forward)
     forward.constants = constants(forward)
-    return Pair(forward, results, backward, sources, gradients, captured.written)
+    return Pair(forward, results, later, later_sources, backward, sources, gradients, captured.written)
 
 
-def _plain(captured: Captured, of: Iterable[int]) -> list[Output]:
-    return [Output([register], captured.spec(register)) for register in of]
+def _programs(
+    captured: Captured, calls: Sequence[list[Call]], wanted: Sequence[int]
+) -> tuple[list[Listing], list[tuple[int, int]]]:
+    """Programs of these calls. They give the wanted registers: each by a program, and as an output of that."""
+    made = _part_of(calls)
+    outputs: list[list[Output]] = [[] for _ in calls]
+    places: list[tuple[int, int]] = []
+    for number in wanted:
+        part = made.get(number, 0)
+        places.append((part, len(outputs[part])))
+        outputs[part].append(Output([number], captured.spec(number)))
+    return [Listing(captured.tape, [], *one) for one in zip(calls, outputs, strict=True)], places
 
 
 def _resolve_aliases(captured: Captured) -> None:
@@ -115,7 +140,8 @@ def _copy_written_constants(captured: Captured) -> set[int]:
             calls = (call for call in captured.forward if memory in _written_by(tape, call))
             raise Refusal(no_parts.words(tape.constants[number]) + in_line(next(calls).where))
     for number in copied.values():
-        source = new_register(tape, tape.tensors[number])
+        with tape.fake_mode:
+            source = new_register(tape, torch.clone(tape.tensors[number]))  # its memory is another one
         tape.constants[source] = tape.constants.pop(number)
         clone = torch.ops.aten.clone.default
         captured.forward.insert(0, Call(clone, [Register(source), torch.preserve_format], [number]))
@@ -131,29 +157,34 @@ def _backward(
 ) -> tuple[list[Listing], list[list[Source]], list[tuple[int, int] | None]]:
     """The gradient's programs, what they take, and which of their outputs is which gradient. Appends what they need to
     forward's outputs."""
+    wanted = [number for number in captured.gradients if number is not None]
+    if not wanted:
+        return [], [], [None for _ in captured.gradients]
     needed, rest = parts(captured) if is_of_one_size else (captured.backward, [])
-    calls = segments(captured, needed) if is_of_one_size else [needed]
+    calls = segments(captured, needed, wanted) if is_of_one_size else [needed]
     if rest and is_once(forward):
         copies, rest = with_copies(captured, rest)
         calls[0] = [*copies, *calls[0]]
     calls += [rest] if rest else []
-    made = _part_of(calls)
-    gradients: list[tuple[int, int] | None] = []
-    outputs: list[list[Output]] = [[] for _ in calls]
-    for number in captured.gradients:
-        part = made.get(number, 0)
-        gradients.append(None if number is None else (part, len(outputs[part])))
-        outputs[part].extend([] if number is None else _plain(captured, [number]))
-    if not any(outputs):
-        return [], [], gradients
-    programs = [Listing(captured.tape, [], *one) for one in zip(calls, outputs, strict=True)]
+    programs, places = _programs(captured, calls, wanted)
+    left = iter(places)
+    gradients = [None if number is None else next(left) for number in captured.gradients]
     given = [
         Given(Source("cotangent", i), forward.outputs[i], [number])
         for i, number in enumerate(captured.cotangents)
         if number is not None
     ]
     given += _between(programs)
-    sources = [_complete(program, passing.again(), given, forward.outputs[0], captured.written) for program in programs]
+    result = forward.outputs[0]
+    sources: list[list[Source]] = []
+    for program in programs:
+        own = passing.again()
+        sources.append(_complete(program, own, given))
+        # What draws or writes, or reads what forward writes to, takes a result of forward's, to run after it.
+        follows = is_once(program) or any(Source("input", position) in own.sources for position in captured.written)
+        if follows and not any(source.kind == "output" for source in own.sources):
+            views = own.take(program, Source("output", 0), result, result.registers[:1])
+            program.calls = views + program.calls
     return programs, sources, gradients
 
 
@@ -168,9 +199,14 @@ def _part_of(calls: Sequence[Sequence[Call]]) -> dict[int | None, int]:
 
 
 def _between(programs: Sequence[Listing]) -> list[Given]:
-    """What the programs of backward take of earlier ones, which are made to give it."""
+    """What the programs of backward, or those after forward, take of earlier ones, which are made to give it."""
     made = _part_of([program.calls for program in programs])
     found: dict[Any, Given] = {}
+    for part, program in enumerate(programs):
+        for i, output in enumerate(program.outputs):
+            tensor = program.tape.tensors[output.registers[0]]
+            if is_whole(tensor):
+                found.setdefault((part, storage_of(tensor), tensor.dtype), Given(Source(of_part(part), i), output, []))
     for later, program in enumerate(programs):
         own = {number for call in program.calls for number in call.results}
         for number in used(program):
@@ -188,15 +224,8 @@ def _between(programs: Sequence[Listing]) -> list[Given]:
     return list(found.values())
 
 
-def _complete(
-    program: Listing, passing: Passing, given: Sequence[Given], result: Output, written: Sequence[int]
-) -> list[Source]:
-    """Have a program of the gradient begin with what it takes. Gives where that comes from.
-
-    Args:
-        result: forward's first. What draws or writes takes it, or reads what forward writes to, to run after forward.
-        written: the positions of the inputs that forward writes to.
-    """
+def _complete(program: Listing, passing: Passing, given: Sequence[Given]) -> list[Source]:
+    """Have a program that comes after forward begin with what it takes. Gives where that comes from."""
     program.calls = live(program)
     known = {number for one in given for number in one.registers}
     for number in taken(program):
@@ -211,9 +240,6 @@ def _complete(
         registers = [number for number in one.registers if number in wanted]
         if registers:
             views += passing.take(program, one.source, one.output, registers)
-    follows = is_once(program) or any(Source("input", position) in passing.sources for position in written)
-    if follows and not any(source.kind == "output" for source in passing.sources):
-        views += passing.take(program, Source("output", 0), result, result.registers[:1])
     program.calls = views + program.calls
     program.constants = constants(program)
     return passing.sources

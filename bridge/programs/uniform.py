@@ -9,6 +9,7 @@ Where PyTorch cannot differentiate what an answer leads to, backward raises its 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -38,12 +39,13 @@ def uniform(captured: Captured, pair: Pair, inputs: Sequence[Spec], device: str)
         with tape.fake_mode:
             return new_register(tape, torch.empty(shape, dtype=dtype, device=on))
 
-    saved = forward.outputs[pair.results :]
+    count = len(pair.results)
+    saved = forward.outputs[count:]
     row, ends = _packed(forward, saved, empty)
     taken = empty(tape.tensors[row].shape, torch.uint8)
     unpacking: list[Call] = []
     for i, (output, (begin, end)) in enumerate(zip(saved, ends, strict=True)):
-        register = given.get(Source("output", pair.results + i))
+        register = given.get(Source("output", count + i))
         if register is not None:
             part, own = empty([end - begin], torch.uint8), empty([end - begin], torch.uint8)
             where = tape.tensors[output.registers[0]].device
@@ -57,7 +59,7 @@ def uniform(captured: Captured, pair: Pair, inputs: Sequence[Spec], device: str)
                 own = on_host
             unpacking.append(Call(_ATEN.view.dtype, [Register(own), output.spec.dtype], [register]))
 
-    results = forward.outputs[: pair.results]
+    results = forward.outputs[:count]
     all_sources = [Source("input", i) for i in range(len(inputs))]
     all_sources += [Source("output", i) for i in range(len(results))]
     registers = [given.get(source, number) for source, number in zip(all_sources, captured.inputs, strict=False)]
@@ -88,7 +90,7 @@ def uniform(captured: Captured, pair: Pair, inputs: Sequence[Spec], device: str)
     backward.calls = live(backward)
     backward.constants = constants(backward)
     forward.outputs = [*results, Output([row], Spec(tuple(tape.tensors[row].shape), torch.uint8))]
-    return Pair(forward, pair.results, [backward], [all_sources], gradients, pair.written)
+    return replace(pair, backward=[backward], sources=[all_sources], gradients=gradients)
 
 
 def _moved(register: int, device: torch.device, result: int) -> Call:
