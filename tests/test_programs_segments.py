@@ -235,6 +235,12 @@ def test_steps_with_forward_and_backward_in_one_are_pytorchs(
         assert not any(map(draws, program.calls))
 
 
+@pytest.mark.parametrize("make", [Drops, WritesWeights])
+def test_optimizers_write_to_weights_after_all_of_backward_has_read_them(make: Any, in_many: None) -> None:
+    """Forward runs in order there, because it draws or writes."""
+    assert trained(make, ms.value_and_grad, optimizer_of_mindspore) == trained_in_pytorch(make)
+
+
 def test_arguments_gradients_and_further_results(in_many: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Among these are an argument, a weight, a tensor twice, and one that follows from nothing that is given."""
     torch.manual_seed(0)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mindspore import ops
+from mindspore.ops.functional import depend
 
 from bridge import _mindspore, aten
 from bridge.infer.trial import Spec
@@ -129,10 +130,14 @@ class Differentiate(_InGraph):
         name, differentiate = f"{self.name}::backward", FirstOrderOnly(self.name)
         kernels = [ProgramKernel(name, program, self.device, differentiate) for program in plan.backward]
         calls = _calls_in_turn(kernels, plan.backward, plan.sources, given)
+        in_order = any(program.changes for program in (plan.forward, *plan.backward))
         for position, gradient in enumerate(plan.gradients):
             if gradient is not None:
                 part, at = gradient
                 gradients[position] = _program_result(calls[part], plan.backward[part], at)
+                readers = [i for i, sources in enumerate(plan.sources) if i != part and ("input", position) in sources]
+                if in_order and readers:  # MindSpore lets what writes to a Parameter come before these then
+                    gradients[position] = Call(depend, [gradients[position], tuple(Item(calls[i], 0) for i in readers)])
         return tuple(tuple(gradients[position] for position in group) for group in plan.forward.groups)
 
 
