@@ -474,6 +474,10 @@ class Settings:
         one, other = before._values.get(name), self._values.get(name)
         return None if one is None or other is None else _far_ahead(one.value, other.value)
 
+    def take(self, names: Iterable[tuple[str, str]], others: Settings) -> None:
+        """Have these be what they are in others."""
+        self._values |= {name: others._values[name] for name in names if name in others._values}
+
     def leave_out(self, names: Iterable[tuple[str, str]]) -> None:
         """Have these be none."""
         for name in names:

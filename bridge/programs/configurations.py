@@ -110,9 +110,10 @@ class Configuration:
         """A graph has this call now. It may take notice of what others do not."""
         if self.calls.add(call) and self._looked_at:
             self._own -= self._looked_at
-            self._looked_at.clear()
             self._look()
-            self._met[self._number] = self._now
+            for settings in self._met:
+                settings.take(self._looked_at, self._now)
+            self._looked_at = set()
 
     def _decide(self) -> None:
         """Leave out what calls in PyNative mode have changed, unless a graph's call does something else with that, or

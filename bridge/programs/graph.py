@@ -303,7 +303,7 @@ class GraphProgram:
         self._note_gradients(found)
         # What it writes to has to be the Parameter itself.
         inputs = [tensor if i in found.written else _read(tensor) for i, tensor in enumerate(tensors)]
-        results = program_results(self.name, found, device, self.is_differentiable, inputs)
+        results = program_results(self.name, found, device, self.is_differentiable, inputs, len(weights))
         value = result_tree.expression(found.tree, results)
         return value if result_tree.has_tensors(found.tree) else Call(depend, [value, results[0]])
 

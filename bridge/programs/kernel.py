@@ -111,11 +111,20 @@ class _InGraph(PlannedBprop):
 
 
 class Differentiate(_InGraph):
-    """The gradient of a forward program: its backward programs."""
+    """The gradient of a forward program: its backward programs.
 
-    def __init__(self, name: str, plan: Plan, device: Device, saving: _Saving) -> None:
+    Args:
+        name: see PlannedBprop.
+        plan: of the function.
+        state: how many of its first inputs are Parameters that it keeps.
+        device: see Kernel.
+        saving: see _Saving.
+    """
+
+    def __init__(self, name: str, plan: Plan, state: int, device: Device, saving: _Saving) -> None:
         super().__init__(name)
         self.plan = plan
+        self.state = state
         self.device = device
         self.saving = saving
 
@@ -135,9 +144,9 @@ class Differentiate(_InGraph):
             if gradient is not None:
                 part, at = gradient
                 gradients[position] = _program_result(calls[part], plan.backward[part], at)
-                readers = [i for i, sources in enumerate(plan.sources) if i != part and ("input", position) in sources]
-                if in_order and readers:  # MindSpore lets what writes to a Parameter come before these then
-                    gradients[position] = Call(depend, [gradients[position], tuple(Item(calls[i], 0) for i in readers)])
+                others = [i for i, own in enumerate(plan.sources) if i != part and ("input", position) in own]
+                if in_order and others and position < self.state:  # what writes to it then would come before these
+                    gradients[position] = Call(depend, [gradients[position], tuple(Item(calls[i], 0) for i in others)])
         return tuple(tuple(gradients[position] for position in group) for group in plan.forward.groups)
 
 
@@ -214,16 +223,18 @@ def count_kernel(name: str, plan: Plan, device: Device) -> ProgramKernel:
     return ProgramKernel(f"{name}::sizes", plan.forward, device, _Zeros(name))
 
 
-def program_results(name: str, plan: Plan, device: Device, is_differentiable: bool, inputs: Sequence[Any]) -> list[Any]:
-    """The results of a function in a graph, with their gradient."""
+def program_results(
+    name: str, plan: Plan, device: Device, is_differentiable: bool, inputs: Sequence[Any], state: int
+) -> list[Any]:
+    """The results of a function in a graph, with their gradient. The first inputs are its state."""
     reason = plan.no_gradient if is_differentiable else no_gradient(name)
     # MindSpore differentiates primitives with equal attributes by the bprop of one of them. A forward program may be
     # that of inputs of several shapes; each has its own backward program.
-    backward = f"{[program.path for program in plan.backward]} {plan.sources} {plan.gradients}"
+    backward = f"{[program.path for program in plan.backward]} {plan.sources} {plan.gradients} {state}"
     brought = len(plan.results if plan.backward else plan.forward.results)
     saving = _Saving(f"{_PROCESS} {plan.forward.path} {backward}", brought, device)
     refused = NoGradient(name, reason) if reason else None
-    gradient = refused or Differentiate(name, plan, device, saving)
+    gradient = refused or Differentiate(name, plan, state, device, saving)
     kernel = ProgramKernel(f"{name}::forward", plan.forward, device, gradient, saving)
     kernel.add_prim_attr("backward", backward)
     call = program_call(kernel, plan.forward, inputs)

@@ -353,14 +353,20 @@ class State:
                     f"the buffer '{buffer.name}' gets another shape or dtype, which a graph does not keep"
                     f"{buffer.where_set()}"
                 )
-        gone = {id(buffer.tensor) for buffer, _ in replaced}
-        there = {storage_of(tensor.detach()): i for i, tensor in enumerate(self.tensors) if id(tensor) not in gone}
-        places = ((buffer, there.get(storage_of(now.detach()))) for buffer, now in replaced)
-        self.tied = [(buffer, position) for buffer, position in places if position is not None]
+        self.tied = [*self._tied(replaced)]
         with torch.no_grad():
             values = _before_writes([now for _, now in replaced], [buffer.tensor for buffer, _ in replaced])
             for (buffer, _), value in zip(replaced, values, strict=True):
                 buffer.tensor.copy_(value)
+
+    def _tied(self, replaced: Sequence[tuple[_Buffer, torch.Tensor]]) -> Iterator[tuple[_Buffer, int]]:
+        if not replaced:  # what follows is among a capture's calls
+            return
+        gone = {id(buffer.tensor) for buffer, _ in replaced}
+        there = {storage_of(tensor.detach()): i for i, tensor in enumerate(self.tensors) if id(tensor) not in gone}
+        for buffer, now in replaced:
+            if (position := there.get(storage_of(now.detach()))) is not None:
+                yield buffer, position
 
     def before_write_back(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Tensors that `write_back` will not change: copies of those that share memory with one to which it writes."""
