@@ -45,7 +45,7 @@ class ByMode(Scaled):
 
 class ByModeATensor(Scaled):
     def start(self) -> None:
-        self.factor = torch.ones(2)
+        self.factor = torch.ones(2, device=torch_device())
 
     def keep(self, x: torch.Tensor) -> None:
         if self.training:

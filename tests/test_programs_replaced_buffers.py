@@ -24,8 +24,8 @@ class Buffers(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         for name in "abcd":
-            self.register_buffer(name, torch.zeros(2))
-        self.w = torch.nn.Parameter(torch.ones(2))
+            self.register_buffer(name, torch.zeros(2, device=torch_device()))
+        self.w = torch.nn.Parameter(torch.ones(2, device=torch_device()))
 
 
 class Former(Buffers):

@@ -285,11 +285,13 @@ class State:
 
     def follow(self) -> None:
         """Share the tensors that the modules have put in the place of others."""
-        for buffer, now in self._replaced():
+        replaced = [*self._replaced()]
+        parameters = [*self.parameters.values()] if replaced else []
+        for buffer, now in replaced:
             _refuse_without_data(buffer.name, now)
             self._calls.replace(buffer.position, now)
             _parameters.pop(buffer.tensor, None)
-            _pair([*self.parameters.values()][buffer.position], now)
+            _pair(parameters[buffer.position], now)
             self.tensors[buffer.position] = buffer.tensor = now
 
     def set_apart(self, replaced: Sequence[int]) -> bool:
