@@ -256,6 +256,18 @@ def around_set_data(given: Callable[[Parameter, Any], Any], follow: Callable[[Pa
     Parameter.set_data = set_data  # type: ignore[method-assign]
 
 
+def after_making_optimizers(call: Callable[[nn.Optimizer], None]) -> None:
+    """Have a function called with each optimizer that is made."""
+    own = nn.Optimizer.__init__
+
+    @functools.wraps(own)
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        own(self, *args, **kwargs)
+        call(self)
+
+    nn.Optimizer.__init__ = made  # type: ignore[method-assign]
+
+
 def after_set_dtype(follow: Callable[[Parameter], None]) -> None:
     """Have a function called with each Parameter that was given another dtype."""
     own = Parameter.set_dtype

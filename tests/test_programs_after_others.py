@@ -85,6 +85,24 @@ class Order(Scaled):
         self.factor = 1 + self.ids.setdefault(len(x), len(self.ids))
 
 
+class InASet(Scaled):
+    def start(self) -> None:
+        self.lengths: set[int] = set()
+
+    def keep(self, x: torch.Tensor) -> None:
+        self.lengths.add(len(x))
+        self.factor = len(self.lengths)
+
+
+class InAnArray(Scaled):
+    def start(self) -> None:
+        self.longest = np.zeros(1)
+
+    def keep(self, x: torch.Tensor) -> None:
+        self.longest[0] = max(self.longest[0], len(x))
+        self.factor = float(self.longest[0])
+
+
 def ones(rows: int) -> ms.Tensor:
     return ms.Tensor(np.ones((rows, 2), np.float32))
 
@@ -97,7 +115,7 @@ def jitted(net: Any) -> Callable[..., Any]:
     return call
 
 
-@pytest.mark.parametrize("make", [Longest, LongestAsInt, Order, BySize])
+@pytest.mark.parametrize("make", [Longest, LongestAsInt, Order, BySize, InASet, InAnArray])
 def test_a_call_of_another_size_reads_what_one_leaves(make: Callable[[], Scaled]) -> None:
     for _ in range(2):  # the second Cell has the programs that the first one kept
         call = jitted(bridge.cell(make()))
@@ -214,6 +232,29 @@ def run(make: Callable[[], Scaled], steps: Sequence[str]) -> int:
 
 def test_a_graph_follows_what_pynative_mode_changes() -> None:
     run(Cooling, ["graph", "train", "graph", "graph", "train", "train", "graph", "set", "graph", "train", "graph"])
+
+
+class BySizeInEvaluation(Scaled):
+    def start(self) -> None:
+        self.calls = 1
+
+    def keep(self, x: torch.Tensor) -> None:
+        if self.training:
+            self.calls += 1
+        self.factor = float(self.calls) if len(x) > 4 and not self.training else 1.0
+
+
+def test_each_graph_follows_what_pynative_mode_changes() -> None:
+    module = BySizeInEvaluation()
+    reference = copy.deepcopy(module).to(torch_device())
+    net = bridge.cell(module)
+    call = jitted(net)
+    for rows, training in ((5, False), (3, False), (3, True), (3, False), (5, False), (5, True), (5, False)):
+        net.set_train(training)
+        reference.train(training)
+        found = (net if training else call)(ones(rows))
+        expected = reference(on_device(np.ones((rows, 2), np.float32)))
+        assert found.asnumpy().tobytes() == expected.detach().cpu().numpy().tobytes()
 
 
 def test_a_graph_follows_what_counts_later_only() -> None:

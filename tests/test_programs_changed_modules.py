@@ -513,6 +513,38 @@ def test_parameters_put_in_the_place_of_those_of_an_optimizer(differentiate: Cal
             assert torch.equal(module.get_parameter(name), parameter), name
 
 
+@pytest.mark.parametrize("how", ["assign", "data", "parameter"])
+@pytest.mark.parametrize("kind", [nn.SGD, nn.Adam])
+def test_mindspores_optimizers_train_other_data(kind: Callable[..., Any], how: str) -> None:
+    """In PyNative mode MindSpore compiles their steps."""
+    module = torch.nn.Linear(2, 2, bias=False)
+    net = bridge.cell(module)
+    optimizer = kind(net.trainable_params(), 0.25)
+
+    def loss(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return aten.sum(net(x))
+
+    gradients = ms.grad(loss, None, optimizer.parameters)
+    x = ms.Tensor(np.ones((1, 2), np.float32))
+    for _ in range(2):
+        optimizer(gradients(x))
+    other = torch.full((2, 2), 8.0, device=torch_device())
+    if how == "assign":
+        module.load_state_dict({"weight": other}, assign=True)
+    elif how == "data":
+        module.weight.data = other
+    else:
+        module.weight = torch.nn.Parameter(other)
+    before = 8.0
+    for _ in range(3):
+        optimizer(gradients(x))
+        ms.runtime.synchronize()
+        now = module.weight[0, 0].item()
+        assert now < before
+        np.testing.assert_array_equal(net.trainable_params()[0].asnumpy(), module.weight.detach().cpu().numpy())
+        before = now
+
+
 def test_parameters_of_another_kind_are_an_error_until_they_are_back() -> None:
     module, x = Branches(), ms.Tensor(data(3, 4))
     call = jitted(bridge.cell(module))

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import bridge
+from of_users.scripted import Counting
 from shared import on_device, torch_device
 
 
@@ -212,6 +213,40 @@ class TiedToAWeight(Buffers):
         y = self.b * self.w * x[0, :2]
         self.b = self.w.detach()
         return y
+
+
+def test_a_buffer_of_torchscript_is_refused_and_stays() -> None:
+    module = torch.jit.script(Counting().to(torch_device()))
+    net = bridge.cell(module)
+
+    @ms.jit
+    def called(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    with pytest.raises(RuntimeError, match="in the place of its buffer 'n'"):
+        called(ms.Tensor(np.ones((1, 2), np.float32)))
+    assert torch.equal(module.n.cpu(), torch.zeros(2))
+    np.testing.assert_array_equal(net(ms.Tensor(np.ones((1, 2), np.float32))).asnumpy(), np.ones((1, 2)))
+
+
+class BothReplaced(Buffers):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.a = self.b = self.b + x.detach()
+        return x * self.w + self.a
+
+
+def test_two_buffers_that_a_call_has_made_one() -> None:
+    module = BothReplaced()
+    reference = copy.deepcopy(module).to(torch_device())
+    net = bridge.cell(module)
+
+    @ms.jit
+    def called(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    for call in (net, called, called, net, called):
+        x = np.array([1, 2], np.float32)
+        np.testing.assert_array_equal(call(ms.Tensor(x)).asnumpy(), reference(on_device(x)).detach().cpu().numpy())
 
 
 class Resizes(torch.nn.Module):

@@ -19,6 +19,7 @@ from bridge.programs.attributes import Attributes
 from bridge.programs.plan import Origin, Plan
 
 _OTHERS = 3  # so many calls each one is compared with
+_MOST = 16  # so many calls are known
 _ENOUGH = 3  # so many comparisons of calls of two kinds that leave the same names
 
 
@@ -78,16 +79,17 @@ class PlannedCalls:
         self._apart: Counter[frozenset[Any]] = Counter()
 
     def add(self, call: Planned) -> bool:
-        """Take one for the last. Whether it is the first of its kind."""
-        is_first = all(other.kind != call.kind for other in self._calls)
-        self._calls = [call, *(other for other in self._calls if not other.is_of(call))]
-        return is_first
+        """Take one for the last. Whether it is new."""
+        others = [other for other in self._calls if not other.is_of(call) and other.program() is not None]
+        is_new = len(others) == len(self._calls)
+        self._calls = [call, *others][:_MOST]
+        return is_new
 
     def do_as_planned(self) -> bool:
-        """Whether calls of each kind do what their plans do, as attributes are now."""
-        last = {call.kind: call for call in reversed(self._calls) if call.program() is not None}
+        """Whether the calls do what their plans do, as attributes are now. Where there were more, that is not known."""
+        calls = [call for call in self._calls if call.program() is not None]
         with torch.inference_mode(False):
-            return all(map(_does_as_planned, last.values()))
+            return len(calls) < _MOST and all(map(_does_as_planned, calls))
 
     def others(self, call: Planned) -> Iterator[Planned]:
         """Those with which a call is compared, the last one first."""
@@ -102,9 +104,9 @@ class PlannedCalls:
         self._apart[one.pair(other)] += 1
 
 
-def left_for(one: Planned, other: Planned, do_the_same: Callable[[Any, Any], bool]) -> str:
+def left_for(one: Planned, other: Planned, do_the_same: Callable[[Any, Any], bool]) -> str | None:
     """The name of an attribute that a call leaves otherwise, if the other one does something else then, or the reverse;
-    empty if there is none. A call that cannot be captured as things are now does not count.
+    empty if there is none, and None where a call cannot be captured as things are now.
 
     Args:
         do_the_same: tells it of two captures.
@@ -115,7 +117,7 @@ def left_for(one: Planned, other: Planned, do_the_same: Callable[[Any, Any], boo
         try:
             left = [_leaving(call, before, modules) for call in (one, other)]
         except Exception:
-            return ""
+            return None
         if not left[0].after.may_mean_other(left[1].after):
             return ""
         for call, own, first in ((other, left[1], left[0]), (one, left[0], left[1])):

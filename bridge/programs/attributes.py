@@ -714,7 +714,7 @@ def _may_mean_other(one: _Seen | None, other: _Seen | None) -> bool:
             if not any(_tensors(seen, set()) for seen in pair):
                 return True
             continue
-        is_whole = pair[0].value is pair[1].value and not isinstance(pair[0].held, dict)
+        is_whole = pair[0].value is pair[1].value and pair[0].held is None and pair[1].held is None
         if is_whole or (id(pair[0]), id(pair[1])) in done:
             continue
         done.add((id(pair[0]), id(pair[1])))

@@ -606,7 +606,10 @@ class GraphProgram:
         for configuration in self._configurations:
             for other in configuration.calls.others(call):
                 if not store.are_apart(call.name, other.name):
-                    if name := left_for(other, call, _do_the_same):
+                    name = left_for(other, call, _do_the_same)
+                    if name is None:
+                        continue
+                    if name:
                         raise Refusal(self._keeps(name))
                     store.note_apart(call.name, other.name)
                 configuration.calls.note_apart(call, other)

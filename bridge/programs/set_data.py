@@ -30,6 +30,15 @@ def follow_set_data(state: State) -> None:
 def _install() -> None:
     _mindspore.around_set_data(_of_its_shape, follow)
     _mindspore.after_set_dtype(_follow_dtype)
+    _mindspore.after_making_optimizers(_keep_memory)
+
+
+def _keep_memory(optimizer: ms.nn.Optimizer) -> None:
+    """An optimizer of MindSpore's compiles its step, also in PyNative mode."""
+    if not type(optimizer).__module__.startswith("bridge."):
+        parameters = list(optimizer.parameters)
+        for state in {state for parameter in parameters for state in _states.get(parameter, ())}:
+            state.keep_memory(parameters)
 
 
 def _of_its_shape(parameter: ms.Parameter, data: Any) -> Any:

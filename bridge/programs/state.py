@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -120,6 +121,12 @@ class State:
             if isinstance(owner._buffers, dict)  # TorchScript's are C++'s
         ]
         parts = [part for module in modules for part in module.modules()]
+        self._scripted = [
+            (part, name, buffer)
+            for part in parts
+            if isinstance(part, torch.jit.ScriptModule)
+            for name, buffer in part.named_buffers(recurse=False)
+        ]
         self._places = [
             (part._parameters, name, positions[id(parameter)])
             for part in parts
@@ -190,8 +197,14 @@ class State:
     def stay(self) -> None:
         """A graph has the Parameters, and goes on with the memory that they have now. What PyTorch puts in the place of
         a tensor or of its data is copied there."""
-        self._calls.stay(devices.gpu())
+        self.keep_memory(self.parameters.values())
         modes.note(self)
+
+    def keep_memory(self, parameters: Iterable[ms.Parameter]) -> None:
+        """The same for some of them, where MindSpore's own code compiles these, as its optimizers do."""
+        wanted = {*map(id, parameters)}
+        positions = [i for i, parameter in enumerate(self.parameters.values()) if id(parameter) in wanted]
+        self._calls.stay(positions, devices.gpu())
         _in_graphs.add(self)
         _mindspore.before_graphs(direct.is_any_assigned_in, _follow_in_graphs)
 
@@ -304,9 +317,10 @@ class State:
         Raises:
             Refusal: a parameter or another buffer has the memory.
         """
-        found = [self._buffers[i] for i in replaced if not self._buffers[i].is_apart]
+        all_replaced = [self._buffers[i] for i in replaced]
+        found = [buffer for buffer in all_replaced if not buffer.is_apart]
         for buffer in found:
-            for name in self._with_memory_of(buffer):
+            for name in self._with_memory_of(buffer, all_replaced):
                 raise Refusal(
                     f"the buffer '{buffer.name}' has the memory of '{name}', and in a graph that of what the module "
                     f"puts in its place: register a clone, as `register_buffer('{buffer.name}', tensor.clone())` does"
@@ -318,15 +332,15 @@ class State:
         self.follow()
         return bool(found)
 
-    def _with_memory_of(self, buffer: _Buffer) -> Iterator[str]:
-        """The names of what has a buffer's memory besides it."""
+    def _with_memory_of(self, buffer: _Buffer, replaced: Sequence[_Buffer]) -> Iterator[str]:
+        """The names of what has a buffer's memory besides it and those that are replaced too."""
         for other in self._buffers:
-            if other is not buffer and other.tensor is buffer.tensor:
+            if other.tensor is buffer.tensor and not any(other is one for one in replaced):
                 yield other.name
-        own = _addresses(buffer.tensor)
-        for name, tensor in zip(self.parameters, self.tensors, strict=True):
+        own, apart = _addresses(buffer.tensor), {one.position for one in replaced}
+        for position, (name, tensor) in enumerate(zip(self.parameters, self.tensors, strict=True)):
             found = _addresses(tensor)
-            if tensor is not buffer.tensor and max(own.start, found.start) < min(own.stop, found.stop):
+            if position not in apart and max(own.start, found.start) < min(own.stop, found.stop):
                 yield name
 
     def lend(self) -> bool:
@@ -337,13 +351,15 @@ class State:
         return bool(found)
 
     def give_lent(self) -> None:
-        """In a graph, put the copies where the modules look for the buffers."""
+        """In a graph, put the copies where the modules look for the buffers, and note those of TorchScript's."""
+        self._scripted = [(part, name, getattr(part, name)) for part, name, _ in self._scripted]
         for buffer in self._buffers:
             if buffer.is_lent:
                 buffer.place[buffer.name] = buffer.tensor.clone()
 
     def write_back(self) -> None:
         """In a graph, write to a tensor what a module has put in its place."""
+        self._give_back_scripted()
         replaced = [*self._replaced()]
         self.replaced = [i for i, buffer in enumerate(self._buffers) if any(buffer is one for one, _ in replaced)]
         for buffer, _ in replaced:
@@ -360,6 +376,17 @@ class State:
             values = _before_writes([now for _, now in replaced], [buffer.tensor for buffer, _ in replaced])
             for (buffer, _), value in zip(replaced, values, strict=True):
                 buffer.tensor.copy_(value)
+
+    def _give_back_scripted(self) -> None:
+        """Have TorchScript's modules have their buffers. Raises Refusal if they had others."""
+        others = [one for one in self._scripted if isinstance(getattr(one[0], one[1]), FakeTensor)]
+        for part, name, buffer in others:
+            setattr(part, name, buffer)
+        if others:
+            raise Refusal(
+                f"the TorchScript module puts another tensor in the place of its buffer '{others[0][1]}', which a "
+                "graph does not see: write to it (`self.n.copy_(...)`)"
+            )
 
     def _tied(self, replaced: Sequence[tuple[_Buffer, torch.Tensor]]) -> Iterator[tuple[_Buffer, int]]:
         if not replaced:  # what follows is among a capture's calls

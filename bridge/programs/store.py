@@ -172,7 +172,12 @@ def note_apart(one: str, other: str) -> None:
 
 
 def _pair(one: str, other: str) -> pathlib.Path:
-    return place() / f"{'-'.join(sorted((one, other)))}.apart"
+    """A file whose name follows from both plans and from what they came from."""
+    digest = hashlib.sha256()
+    for name in sorted((one, other)):
+        file = place() / f"{name}.json"
+        digest.update(file.read_bytes() if name and file.exists() else name.encode())
+    return place() / f"{digest.hexdigest()[:32]}.apart"
 
 
 def _sources(files: Iterable[str]) -> set[str]:

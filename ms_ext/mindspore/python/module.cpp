@@ -676,11 +676,12 @@ class Module {
 
   void take_back(size_t position, int gpu) { shared_.at(position).take_back(shared_.at(position).tensor(), gpu); }
 
-  void stay(int gpu) {
+  // Those at these positions are in graphs now.
+  void stay(const std::vector<size_t> &positions, int gpu) {
     in_graphs().insert(this);
     ++changes_of_graphs();
     gpu_of_graphs() = gpu;
-    for (Shared &shared : shared_) shared.stay(shared.tensor(), gpu);
+    for (const size_t position : positions) shared_.at(position).stay(shared_.at(position).tensor(), gpu);
   }
 
   void follow_assigned() {
