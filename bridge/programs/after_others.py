@@ -19,7 +19,7 @@ from bridge.programs.attributes import Attributes
 from bridge.programs.plan import Origin, Plan
 
 _OTHERS = 3  # so many calls each one is compared with
-_MOST = 16  # so many calls are known
+_MOST = 8  # so many calls are known, the last ones
 _ENOUGH = 3  # so many comparisons of calls of two kinds that leave the same names
 
 
@@ -44,6 +44,7 @@ class Planned:
         name: under what the plan is kept; empty if it is not.
         plan: that.
         training: the modes of the modules.
+        settings: the number of those that it was planned for (Configuration).
     """
 
     program: weakref.ref[_Program]
@@ -51,6 +52,7 @@ class Planned:
     name: str
     plan: Plan
     training: list[bool]
+    settings: int = 0
 
     @classmethod
     def of(cls, program: _Program, wanted: Any, name: str, plan: Plan) -> Planned:
@@ -79,17 +81,17 @@ class PlannedCalls:
         self._apart: Counter[frozenset[Any]] = Counter()
 
     def add(self, call: Planned) -> bool:
-        """Take one for the last. Whether it is new."""
+        """Take one for the last. Whether it is a new one."""
         others = [other for other in self._calls if not other.is_of(call) and other.program() is not None]
         is_new = len(others) == len(self._calls)
         self._calls = [call, *others][:_MOST]
         return is_new
 
-    def do_as_planned(self) -> bool:
-        """Whether the calls do what their plans do, as attributes are now. Where there were more, that is not known."""
-        calls = [call for call in self._calls if call.program() is not None]
+    def do_as_planned(self, settings: int) -> bool:
+        """Whether those that were planned for settings do what their plans do, as attributes are now."""
+        calls = [call for call in self._calls if call.settings == settings and call.program() is not None]
         with torch.inference_mode(False):
-            return len(calls) < _MOST and all(map(_does_as_planned, calls))
+            return all(map(_does_as_planned, calls))
 
     def others(self, call: Planned) -> Iterator[Planned]:
         """Those with which a call is compared, the last one first."""

@@ -8,6 +8,7 @@ something else then: they are captured once more when that is asked first.
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -108,7 +109,7 @@ class Configuration:
 
     def add(self, call: Planned) -> None:
         """A graph has this call now. It may take notice of what others do not."""
-        if self.calls.add(call) and self._looked_at:
+        if self.calls.add(dataclasses.replace(call, settings=self._number)) and self._looked_at:
             self._own -= self._looked_at
             self._look()
             for settings in self._met:
@@ -124,7 +125,7 @@ class Configuration:
         changed = self._now.others(met) & names
         if not changed:
             return
-        if self.calls.do_as_planned() and self._do_as_planned_far_ahead(met, changed):
+        if self.calls.do_as_planned(self._number) and self._do_as_planned_far_ahead(met, changed):
             self._looked_at |= changed
             self._leave_out(changed)
         else:
@@ -145,7 +146,7 @@ class Configuration:
         try:
             for (where, name), number in numbers.items():
                 vars(parts[where])[name] = number
-            return self.calls.do_as_planned()
+            return self.calls.do_as_planned(self._number)
         finally:
             for (where, name), value in now.items():
                 vars(parts[where])[name] = value
