@@ -115,6 +115,12 @@ def jitted(net: Any) -> Callable[..., Any]:
     return call
 
 
+def check(call: Callable[..., Any], reference: Scaled, rows: int) -> None:
+    """A call gives PyTorch's bits."""
+    expected = reference(on_device(np.ones((rows, 2), np.float32)))
+    assert call(ones(rows)).asnumpy().tobytes() == expected.detach().cpu().numpy().tobytes()
+
+
 @pytest.mark.parametrize("make", [Longest, LongestAsInt, Order, BySize, InASet, InAnArray])
 def test_a_call_of_another_size_reads_what_one_leaves(make: Callable[[], Scaled]) -> None:
     for _ in range(2):  # the second Cell has the programs that the first one kept
@@ -175,8 +181,7 @@ def test_what_others_do_not_read_stays_allowed(make: Callable[[], Scaled]) -> No
     reference = copy.deepcopy(module).to(torch_device())
     call = jitted(bridge.cell(module))
     for rows in (3, 5, 4, 3, 5):
-        expected = reference(on_device(np.ones((rows, 2), np.float32)))
-        assert call(ones(rows)).asnumpy().tobytes() == expected.detach().cpu().numpy().tobytes()
+        check(call, reference, rows)
 
 
 class Cooling(Scaled):
@@ -224,9 +229,7 @@ def run(make: Callable[[], Scaled], steps: Sequence[str]) -> int:
                 continue
             net.set_train(step == "train")
             reference.train(step == "train")
-            found = (net if step == "train" else call)(ones(3))
-            expected = reference(on_device(np.ones((3, 2), np.float32)))
-            assert found.asnumpy().tobytes() == expected.detach().cpu().numpy().tobytes(), step
+            check(net if step == "train" else call, reference, 3)
         return made.call_count
 
 
@@ -252,9 +255,7 @@ def test_each_graph_follows_what_pynative_mode_changes() -> None:
     for rows, training in ((5, False), (3, False), (3, True), (3, False), (5, False), (5, True), (5, False)):
         net.set_train(training)
         reference.train(training)
-        found = (net if training else call)(ones(rows))
-        expected = reference(on_device(np.ones((rows, 2), np.float32)))
-        assert found.asnumpy().tobytes() == expected.detach().cpu().numpy().tobytes()
+        check(net if training else call, reference, rows)
 
 
 def test_a_graph_follows_what_counts_later_only() -> None:

@@ -143,8 +143,7 @@ class _Left:
 
 
 def _leaving(call: Planned, before: Attributes, modules: Iterable[torch.nn.Module]) -> _Left:
-    with _in_modes_of(call):
-        found = _program(call).capture_leaving(call.wanted)
+    found = _capture(call)
     left = _Left(found, Attributes(modules), before.changed())
     before.restore()
     return left
@@ -153,8 +152,7 @@ def _leaving(call: Planned, before: Attributes, modules: Iterable[torch.nn.Modul
 def _does_as_planned(call: Planned) -> bool:
     before = Attributes(_program(call).modules)
     try:
-        with _in_modes_of(call):
-            found, _ = _program(call).capture_leaving(call.wanted)
+        found, _ = _capture(call)
         return Plan.from_json(found.to_json()) == Plan.from_json(call.plan.to_json())
     except Exception:
         return False
@@ -164,10 +162,16 @@ def _does_as_planned(call: Planned) -> bool:
 
 def _does_the_same(call: Planned, own: _Left, do_the_same: Callable[[Any, Any], bool]) -> bool:
     try:
-        with _in_modes_of(call):
-            return do_the_same(_program(call).capture_leaving(call.wanted), own.found)
+        return do_the_same(_capture(call), own.found)
     except Exception:
         return False
+
+
+def _capture(call: Planned) -> tuple[Plan, Origin]:
+    """A new plan of a call, in its modes. Attributes stay as the call leaves them."""
+    program = _program(call)
+    with in_modes(_parts(program), call.training):
+        return program.capture_leaving(call.wanted)
 
 
 def _program(call: Planned) -> _Program:
@@ -180,20 +184,19 @@ def _parts(program: _Program) -> list[torch.nn.Module]:
     return [part for module in program.modules for part in module.modules()]
 
 
-class _in_modes_of:
-    """Inside, modules are in the modes of a call."""
+class in_modes:
+    """Inside, parts of modules train, or do not, as `wanted` has it for each."""
 
-    def __init__(self, call: Planned) -> None:
-        self._parts = _parts(_program(call))
-        self._wanted = call.training
-        self._before = [part.training for part in self._parts]
+    def __init__(self, parts: Sequence[torch.nn.Module], wanted: Sequence[bool]) -> None:
+        self._parts, self._wanted = parts, wanted
 
     def __enter__(self) -> None:
+        self._before = [part.training for part in self._parts]
         self._set(self._wanted)
 
     def __exit__(self, *_: object) -> None:
         self._set(self._before)
 
-    def _set(self, modes: list[bool]) -> None:
+    def _set(self, modes: Sequence[bool]) -> None:
         for part, training in zip(self._parts, modes, strict=True):
             part.training = training

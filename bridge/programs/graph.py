@@ -27,7 +27,7 @@ from bridge.primitive.graph_calls import Call, GraphTensor, Item, Part, Read, ad
 from bridge.primitive.kernel import one_at_a_time
 from bridge.primitive.launch_errors import has_class
 from bridge.programs import plan, result_tree, store, tree
-from bridge.programs.after_others import Planned, left_for
+from bridge.programs.after_others import Planned, in_modes, left_for
 from bridge.programs.alike import named_integers
 from bridge.programs.attributes import Attributes
 from bridge.programs.calls import AsksForData, Refusal, in_line
@@ -742,24 +742,11 @@ def _do_the_same(one: tuple[plan.Plan, plan.Origin], other: tuple[plan.Plan, pla
 
 def _in_mode(roots: Sequence[torch.nn.Module]) -> Callable[[Callable[[], Any]], Any]:
     """Runs something while modules and their parts train, or do not, as they do now."""
-    modules = [module for root in roots for module in root.modules()]
-    wanted = _training(roots)
+    parts = [part for root in roots for part in root.modules()]
+    wanted = [part.training for part in parts]
 
     def run(call: Callable[[], Any]) -> Any:
-        before = [module.training for module in modules]
-        try:
-            _set_training(modules, wanted)
+        with in_modes(parts, wanted):
             return call()
-        finally:
-            _set_training(modules, before)
 
     return run
-
-
-def _training(roots: Sequence[torch.nn.Module]) -> list[bool]:
-    return [module.training for root in roots for module in root.modules()]
-
-
-def _set_training(modules: list[torch.nn.Module], wanted: list[bool]) -> None:
-    for module, training in zip(modules, wanted, strict=True):
-        module.training = training

@@ -226,7 +226,15 @@ def count_kernel(name: str, plan: Plan, device: Device) -> ProgramKernel:
 def program_results(
     name: str, plan: Plan, device: Device, is_differentiable: bool, inputs: Sequence[Any], state: int
 ) -> list[Any]:
-    """The results of a function in a graph, with their gradient. The first inputs are its state."""
+    """The results of a function in a graph, with their gradient.
+
+    Args:
+        name, device: see Kernel.
+        plan: of the function.
+        is_differentiable: see Program.
+        inputs: what the function takes, as graph_calls.py has it.
+        state: how many of the first ones are Parameters that it keeps.
+    """
     reason = plan.no_gradient if is_differentiable else no_gradient(name)
     # MindSpore differentiates primitives with equal attributes by the bprop of one of them. A forward program may be
     # that of inputs of several shapes; each has its own backward program.
