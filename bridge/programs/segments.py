@@ -89,9 +89,10 @@ def _memories(captured: Captured, calls: Sequence[Call], given: Iterable[int]) -
 
 def _cuts(captured: Captured, calls: Sequence[Call], memories: dict[int, _Memory], device: torch.device) -> list[int]:
     """The positions of calls that another program may begin with: from there on nothing is drawn, nothing is written
-    that was there before, and what passes is memory on the device."""
+    that was there before, and what passes is memory on the device, or may be."""
     tensors = captured.tape.tensors
     allowed = [True] * (len(calls) + 1)
+    computed_with = {number for call in calls if torch.Tag.pointwise in call.op.tags for number in call.operands}
 
     def forbid(memory: _Memory, last: int) -> None:
         for cut in range(memory.first + 1, min(last, len(calls) - 1) + 1):
@@ -107,9 +108,16 @@ def _cuts(captured: Captured, calls: Sequence[Call], memories: dict[int, _Memory
             if made is None or memory is None or memory.first < 0:
                 continue
             tensor = tensors[made]
-            if tensor.device != device or tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():
+            is_there = tensor.device == device or (_is_seed(tensor) and made not in computed_with)
+            if not is_there or tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():
                 forbid(memory, memory.last)
     return [cut for cut in range(SHORTEST, len(calls) - SHORTEST + 1) if allowed[cut]] + [len(calls)]
+
+
+def _is_seed(tensor: torch.Tensor) -> bool:
+    """Whether a tensor on the host is like those that attention gives, for its gradient to draw the same: that takes
+    them from the host and from the device. (Arithmetic rounds otherwise with numbers of the device.)"""
+    return tensor.dim() == 0 and not tensor.is_floating_point() and not tensor.is_complex()
 
 
 class _Costs:
