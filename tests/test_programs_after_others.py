@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import Mock
@@ -265,3 +266,99 @@ def test_a_graph_follows_what_counts_later_only() -> None:
 def test_what_graphs_do_not_read_costs_few_captures() -> None:
     few = run(Counting, ["graph", *["train", "graph"] * 2])
     assert run(Counting, ["graph", *["train", "graph"] * 12]) <= few
+
+
+SEEN = {"longest": 0}
+TABLES: dict[str, Any] = {}
+longest = 0
+
+
+class LongestInATable(Scaled):
+    def keep(self, x: torch.Tensor) -> None:
+        SEEN["longest"] = max(SEEN["longest"], len(x))
+        self.factor = SEEN["longest"]
+
+
+class LongestInAFile(Scaled):
+    def keep(self, x: torch.Tensor) -> None:
+        global longest
+        longest = max(longest, len(x))
+        self.factor = longest
+
+
+class LongestInAClass(Scaled):
+    longest = 0
+
+    def keep(self, x: torch.Tensor) -> None:
+        kind = type(self)
+        kind.longest = max(kind.longest, len(x))
+        self.factor = kind.longest
+
+
+def around_a_function() -> Scaled:
+    longest = 0
+
+    class AroundAFunction(Scaled):
+        def keep(self, x: torch.Tensor) -> None:
+            nonlocal longest
+            longest = max(longest, len(x))
+            self.factor = longest
+
+    return AroundAFunction()
+
+
+@pytest.fixture
+def nothing_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SEEN, "longest", 0)
+    monkeypatch.setattr(sys.modules[__name__], "longest", 0)
+    monkeypatch.setattr(LongestInAClass, "longest", 0)
+    TABLES.clear()
+
+
+@pytest.mark.usefixtures("nothing_seen")
+@pytest.mark.parametrize("make", [LongestInATable, LongestInAFile, LongestInAClass, around_a_function])
+def test_a_call_of_another_size_reads_what_one_leaves_elsewhere(make: Callable[[], Scaled]) -> None:
+    call = jitted(bridge.cell(make()))
+    call(ones(3))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"(longest|SEEN) changes in a call"):
+            call(ones(5))
+    call(ones(3))
+
+
+@pytest.mark.usefixtures("nothing_seen")
+def test_a_function_of_another_size_reads_what_one_leaves_in_its_file() -> None:
+    def scaled(x: ms.Tensor) -> ms.Tensor:
+        SEEN["longest"] = max(SEEN["longest"], len(x))
+        return bridge.aten.mul(x, SEEN["longest"])
+
+    call = jitted(bridge.fuse(scaled))
+    call(ones(3))
+    with pytest.raises(RuntimeError, match=r"SEEN changes in a call"):
+        call(ones(5))
+
+
+class TablesElsewhere(Scaled):
+    """They follow from the size alone, and grow."""
+
+    def keep(self, x: torch.Tensor) -> None:
+        if len(x) > TABLES.get("length", 0):
+            TABLES["length"] = len(x)
+            TABLES["table"] = torch.arange(len(x), device=x.device)[:, None] * 0.5
+        self.factor = TABLES["table"][: len(x)]
+
+
+class CountsElsewhere(Scaled):
+    def keep(self, x: torch.Tensor) -> None:
+        SEEN["longest"] += 1
+
+
+@pytest.mark.usefixtures("nothing_seen")
+@pytest.mark.parametrize("make", [TablesElsewhere, CountsElsewhere])
+def test_what_others_do_not_read_elsewhere_stays_allowed(make: Callable[[], Scaled]) -> None:
+    for _ in range(2):  # the second Cell has the programs that the first one kept
+        module = make()
+        reference = copy.deepcopy(module).to(torch_device())
+        call = jitted(bridge.cell(module))
+        for rows in (3, 5, 4, 3, 5, 7):
+            check(call, reference, rows)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from bridge.programs.attributes import Attributes
+from bridge.programs.folded import digest
 from bridge.programs.plan import Origin, Plan
 
 _OTHERS = 3  # so many calls each one is compared with
@@ -60,13 +61,18 @@ class Planned:
         return cls(weakref.ref(program), wanted, name, plan, [part.training for part in _parts(program)])
 
     @property
+    def leaves(self) -> list[str]:
+        """The names of what it leaves for others."""
+        return [*self.plan.leaves, *self.plan.leaves_elsewhere]
+
+    @property
     def kind(self) -> Any:
         """What calls have in common that take notice of the same attributes, mostly."""
         return self.program, tuple(self.training)
 
     def pair(self, other: Planned) -> frozenset[Any]:
         """What pairs of calls have in common of which one reads what the other one leaves, or none does, mostly."""
-        return frozenset((call.kind, tuple(call.plan.leaves)) for call in (self, other))
+        return frozenset((call.kind, tuple(call.leaves)) for call in (self, other))
 
     def is_of(self, other: Planned) -> bool:
         """Whether both are one call."""
@@ -96,7 +102,7 @@ class PlannedCalls:
     def others(self, call: Planned) -> Iterator[Planned]:
         """Those with which a call is compared, the last one first."""
         others = (one for one in self._calls if not one.is_of(call) and one.program() is not None)
-        found = [one for one in others if one.plan.leaves or call.plan.leaves]
+        found = [one for one in others if one.leaves or call.leaves]
         for other in found[:_OTHERS]:
             if self._apart[call.pair(other)] < _ENOUGH:
                 yield other
@@ -107,12 +113,23 @@ class PlannedCalls:
 
 
 def left_for(one: Planned, other: Planned, do_the_same: Callable[[Any, Any], bool]) -> str | None:
-    """The name of an attribute that a call leaves otherwise, if the other one does something else then, or the reverse;
-    empty if there is none, and None where a call cannot be captured as things are now.
+    """The name of what a call leaves otherwise, if the other one does something else then, or the reverse; empty if
+    there is none, and None where a call cannot be captured as things are now.
 
     Args:
         do_the_same: tells it of two captures.
     """
+    if one.plan.leaves or other.plan.leaves:
+        name = _left_in_attributes(one, other, do_the_same)
+        if name != "":
+            return name
+    # What was there elsewhere is not put back: all that both plans left in files and classes is there now.
+    elsewhere = [*one.plan.leaves_elsewhere, *other.plan.leaves_elsewhere]
+    return elsewhere[0] if elsewhere and not all(map(_does_as_planned, (one, other))) else ""
+
+
+def _left_in_attributes(one: Planned, other: Planned, do_the_same: Callable[[Any, Any], bool]) -> str | None:
+    """The same of attributes."""
     modules = {id(module): module for call in (one, other) for module in _program(call).modules}.values()
     before = Attributes(modules)
     try:
@@ -152,8 +169,9 @@ def _leaving(call: Planned, before: Attributes, modules: Iterable[torch.nn.Modul
 def _does_as_planned(call: Planned) -> bool:
     before = Attributes(_program(call).modules)
     try:
-        found, _ = _capture(call)
-        return Plan.from_json(found.to_json()) == Plan.from_json(call.plan.to_json())
+        found, origin = _capture(call)
+        now, planned = (Plan.from_json(one.to_json()) for one in (found, call.plan))
+        return now == planned or (now.tree == planned.tree and digest(origin.folded()) == planned.does)
     except Exception:
         return False
     finally:

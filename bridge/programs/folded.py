@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,6 +40,15 @@ def folding(captured: Captured, frozen: dict[int, torch.Tensor]) -> Callable[[],
         return _folded(listing, backward, frozen), absent, captured.no_gradient
 
     return fold
+
+
+def digest(folded: Any) -> str:
+    """What tells from others what a capture does, in other processes too.
+
+    Args:
+        folded: what `folding` gives.
+    """
+    return hashlib.sha256(repr(folded).encode()).hexdigest()
 
 
 def _folded(listing: Listing, backward: set[int], frozen: dict[int, torch.Tensor]) -> tuple[Any, ...]:
@@ -92,6 +102,10 @@ class _Data:
             return NotImplemented
         one, two = self._tensor, other._tensor
         return _layout(one) == _layout(two) and torch.equal(_bits(one), _bits(two))
+
+    def __repr__(self) -> str:
+        bits = hashlib.sha256(_bits(self._tensor).cpu().numpy().data).hexdigest()
+        return f"{_layout(self._tensor)} {bits}"
 
 
 def _layout(tensor: torch.Tensor) -> Any:

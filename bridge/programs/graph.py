@@ -27,7 +27,7 @@ from bridge.primitive.graph_calls import Call, GraphTensor, Item, Part, Read, ad
 from bridge.primitive.kernel import one_at_a_time
 from bridge.primitive.launch_errors import has_class
 from bridge.programs import plan, result_tree, store, tree
-from bridge.programs.after_others import Planned, in_modes, left_for
+from bridge.programs.after_others import Planned, PlannedCalls, in_modes, left_for
 from bridge.programs.alike import named_integers
 from bridge.programs.attributes import Attributes
 from bridge.programs.calls import AsksForData, Refusal, in_line
@@ -38,6 +38,7 @@ from bridge.programs.configurations import Configuration, configuration_of
 from bridge.programs.counts import CARRIER, NoSize, Uneven
 from bridge.programs.data_sizes import Line, Sizes, UnknownSize
 from bridge.programs.drawn_arrays import capture_again
+from bridge.programs.folded import digest
 from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.held import Changes
 from bridge.programs.kept_elsewhere import is_own
@@ -212,6 +213,7 @@ class GraphProgram:
         self.autocast = functools.partial(autocast, False)
         self.is_differentiable = is_differentiable
         self._configurations: list[Configuration] = []
+        self._calls = PlannedCalls()  # if there is no configuration that has them
         self._taken: dict[str, dict[int, bool] | None] = {}  # what plans take (plan.Origin), by their keys
         self._shapes: list[list[Any]] = []  # of calls whose sizes were known: the last two that differ
         self._said: set[str] = set()
@@ -550,14 +552,18 @@ class GraphProgram:
             if changed and not is_other and may_differ and not (wanted.is_count or wanted.is_quick):
                 before.give_data(origin.data_of)
                 is_other = self._differs_now(found, wanted, None if in_globals else before)
-                found[0].leaves = sorted(changed)
+                found[0].leaves = sorted({*changed} - {*in_globals})
+                found[0].leaves_elsewhere = sorted(in_globals)
             kept.forget()
             if is_other:
                 raise Refusal(self._keeps(changed[0]))
             if named is not None and not (wanted.is_count or wanted.is_quick):
-                name = named.changed(named_before)
-                if name and not _do_the_same(self._capture(wanted), found):
-                    raise Refusal(keeps_between_calls(name))
+                if name := named.changed(named_before):
+                    if not _do_the_same(self._capture(wanted), found):
+                        raise Refusal(keeps_between_calls(name))
+                    found[0].leaves_elsewhere.append(name)
+            if not (wanted.is_count or wanted.is_quick):
+                found[0].does = digest(origin.folded())
         finally:
             before.restore()
         found[0].left = left + kept.unknown
@@ -603,8 +609,8 @@ class GraphProgram:
 
     def _refuse_after_others(self, call: Planned) -> None:
         """Raise a Refusal if a call and another one that a graph has do something else after one another."""
-        for configuration in self._configurations:
-            for other in configuration.calls.others(call):
+        for calls in [configuration.calls for configuration in self._configurations] or [self._calls]:
+            for other in calls.others(call):
                 if not store.are_apart(call.name, other.name):
                     name = left_for(other, call, _do_the_same)
                     if name is None:
@@ -612,9 +618,11 @@ class GraphProgram:
                     if name:
                         raise Refusal(self._keeps(name))
                     store.note_apart(call.name, other.name)
-                configuration.calls.note_apart(call, other)
+                calls.note_apart(call, other)
         for configuration in self._configurations:
             configuration.add(call)
+        if not self._configurations:
+            self._calls.add(call)
 
     def _capture(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
         """A new plan. What asks for data may ask for none where PyTorch compiles it, as transformers 4 does."""
