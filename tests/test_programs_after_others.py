@@ -362,3 +362,86 @@ def test_what_others_do_not_read_elsewhere_stays_allowed(make: Callable[[], Scal
         call = jitted(bridge.cell(module))
         for rows in (3, 5, 4, 3, 5, 7):
             check(call, reference, rows)
+
+
+class KeepsTheLast(Scaled):
+    """As a module keeps its last attention for somebody to look at."""
+
+    last: Any = None
+
+    def keep(self, x: torch.Tensor) -> None:
+        self.last = x.detach() * 2
+        self.factor = self.last.mean()
+
+
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    counting = Mock(side_effect=plan.capture)
+    monkeypatch.setattr(plan, "capture", counting)
+    return counting
+
+
+def test_what_no_call_reads_costs_one_capture_more(captures: Mock) -> None:
+    module = KeepsTheLast()
+    net = bridge.cell(module)
+    call, reference = jitted(net), copy.deepcopy(module).to(torch_device())
+    for kinds, (rows, training) in enumerate([(3, True), (5, True), (3, False), (4, False)], 1):
+        net.set_train(training)
+        check(call, reference, rows)
+        assert captures.call_count <= 2 * kinds
+
+
+def asks_for_its_class(x: torch.Tensor, last: Any) -> torch.Tensor:
+    return x + last if isinstance(last, torch.Tensor) else x
+
+
+def asks_whether_it_is_none(x: torch.Tensor, last: Any) -> torch.Tensor:
+    return x if last is None else x * 2
+
+
+def asks_whether_it_is_true(x: torch.Tensor, last: Any) -> torch.Tensor:
+    return x if last is not True else x * 2
+
+
+def tries(x: torch.Tensor, last: Any) -> torch.Tensor:
+    try:
+        return x + last.sum()
+    except Exception:
+        return x
+
+
+def computes(x: torch.Tensor, last: Any) -> torch.Tensor:
+    return torch.add(x, last or 0)
+
+
+def writes_as_text(x: torch.Tensor, last: Any) -> torch.Tensor:
+    return x * len(f"{last}"[:4])
+
+
+@pytest.mark.parametrize(
+    ("read", "left"),
+    [
+        (asks_for_its_class, 0),
+        (asks_whether_it_is_none, 0),
+        (asks_whether_it_is_true, True),
+        (tries, 0),
+        (computes, 5),
+        (writes_as_text, 0),
+    ],
+)
+def test_what_another_call_reads_in_some_way(read: Any, left: Any) -> None:
+    class Reads(Scaled):
+        last: Any = None
+
+        def keep(self, x: torch.Tensor) -> None:
+            if self.training:
+                self.last = left or x.detach().mean()
+            self.factor = 1.0 if self.training else read(x, self.last)
+
+    net = bridge.cell(Reads())
+    call = jitted(net)
+    net.set_train(False)
+    call(ones(3))
+    net.set_train()
+    with pytest.raises(RuntimeError, match=r"\.last changes in a call"):
+        call(ones(3))

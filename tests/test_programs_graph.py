@@ -812,6 +812,32 @@ class ReadsByNumPy(nn.Module):
         return torch.from_numpy(np.sort(x.detach().numpy()))
 
 
+def largest_or_one(x: torch.Tensor) -> float:
+    try:
+        return float(x.detach().numpy().max())
+    except Exception:
+        return 1.0
+
+
+class ReadsOrGoesOn(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / largest_or_one(x)
+
+
+class GradientReadsOrGoesOn(nn.Module):
+    class Half(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+            return x / 2
+
+        @staticmethod
+        def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            return gradient / largest_or_one(gradient)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.Half.apply(x)
+
+
 class WritesToArray(nn.Module):
     """Or to its tensor: both have one memory."""
 
@@ -933,6 +959,8 @@ REFUSALS = [
     (LoopsOnData, ["asks for a value that depends on data", "while (x < 9).any():"]),
     (AsksInTorchScript, ["if x.sum() > 0:", "asks for a value that depends on data", "PyNative mode does"]),
     (AsksColumn, ["a float that depends on data is given to pow", "return x ** x[:1, 0].item()"]),
+    (ReadsOrGoesOn, ["Tensor.numpy asks for a value that depends on data", "return float(x.detach().numpy().max())"]),
+    (GradientReadsOrGoesOn, ["Tensor.numpy asks", "return float(x.detach().numpy().max())"]),
     (ReadsByNumPy, ["Tensor.numpy asks for a value that depends on data", "np.sort(x.detach().numpy())"]),
     (lambda: WritesToArray(True), ["no writes to what Tensor.numpy gave", "array = table.numpy()"]),
     (lambda: WritesToArray(False), ["nor to its tensor", "array = table.numpy()"]),

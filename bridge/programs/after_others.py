@@ -18,6 +18,7 @@ import torch
 from bridge.programs.attributes import Attributes
 from bridge.programs.folded import digest
 from bridge.programs.plan import Origin, Plan
+from bridge.programs.stand_ins import StandIns
 
 _OTHERS = 3  # so many calls each one is compared with
 _MOST = 8  # so many calls are known, the last ones
@@ -130,6 +131,8 @@ def left_for(one: Planned, other: Planned, do_the_same: Callable[[Any, Any], boo
 
 def _left_in_attributes(one: Planned, other: Planned, do_the_same: Callable[[Any, Any], bool]) -> str | None:
     """The same of attributes."""
+    if _reads_nothing(one, other) and _reads_nothing(other, one):
+        return ""
     modules = {id(module): module for call in (one, other) for module in _program(call).modules}.values()
     before = Attributes(modules)
     try:
@@ -148,6 +151,22 @@ def _left_in_attributes(one: Planned, other: Planned, do_the_same: Callable[[Any
         return ""
     finally:
         before.restore()
+
+
+def _reads_nothing(call: Planned, other: Planned) -> bool:
+    """Whether a call reads nothing of what another one leaves in attributes, if that can be told at once."""
+    names = {*other.plan.leaves} - ({*call.plan.leaves} if call.plan.overwrites else set())
+    if not names or not other.plan.overwrites:
+        return not other.plan.leaves or other.plan.overwrites
+    roots = ((type(root).__name__, root) for root in _program(call).modules)
+    parts = {f"{name}.{path}".rstrip("."): part for name, root in roots for path, part in root.named_modules()}
+    places = [(parts.get(where), key) for where, _, key in (name.rpartition(".") for name in names)]
+    known = [(vars(part), key) for part, key in places if part is not None and key in vars(part)]
+    if len(known) < len(names):
+        return False
+    with StandIns(known) as left:
+        does = _does_as_planned(call)
+    return does and not left.are_used
 
 
 @dataclass(frozen=True)

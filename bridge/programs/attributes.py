@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import array
 import copy
+import enum
 import functools
 import inspect
 import itertools
@@ -38,6 +39,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from bridge.programs.calls import no_modes
 from bridge.programs.kept_elsewhere import DEEP, LARGE, MOST, held_by, is_own
 from bridge.programs.named_values import places, shadows
+from bridge.programs.stand_ins import Place
 from bridge.programs.unchanged import Watched
 from bridge.programs.values import copied
 from bridge.programs.written_down import is_of_package, slots_of
@@ -46,6 +48,7 @@ _MADE_BY_PYTHON = 1 << 9  # the flag of classes that a class statement makes
 _FAR = 1_000_003  # a prime, as every second or hundredth call may be another one
 _PLAIN = (bool, int, float, complex, str, bytes)
 _CONTAINERS = (dict, list, tuple, deque)
+_ASKED_FOR = (bool, type(None), type(Ellipsis), type(NotImplemented), enum.Enum, type, FunctionType)
 _LEADING = (weakref.ref, MappingProxyType)  # to what others hold
 _ARRAYS = (array.array, bytearray)  # Python's own
 _LARGEST = 100_000  # of a large container only which objects it holds is looked at, and of a larger one nothing
@@ -244,6 +247,17 @@ class Attributes:
         met = set[int]()  # a tensor that several names lead to is the first one's
         tensors = {name: _tensors(seen, met) for name, seen in found.items()}
         return _without_tensors(found, _holders_of_tensors(found.values()), set()), tensors
+
+    def places_set(self) -> list[Place] | None:
+        """Where modules have attributes that are others now; None if one is not a module's alone, or holds what code
+        compares with (`is`)."""
+        found: list[Place] = []
+        for _, module, _, now in self._changed():
+            for key, seen in now.items():
+                if seen is None or key not in vars(module) or isinstance(seen.value, _ASKED_FOR):
+                    return None
+                found.append((vars(module), key))
+        return found
 
     def give_data(self, data_of: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
         """Put data into what changed, in the place of tensors that have none.

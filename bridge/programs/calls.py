@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from traceback import FrameSummary
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 
 class Refusal(RuntimeError):
-    """A module cannot be captured, and its message says why."""
+    """A module cannot be captured, and its message says why.
+
+    Attributes:
+        made: those made since somebody began to note them (swallowed.py).
+    """
+
+    made: ClassVar[list[Refusal] | None] = None
+
+    def __init__(self, *words: object) -> None:
+        super().__init__(*words)
+        if Refusal.made is not None:
+            Refusal.made.append(self)
 
 
 class AsksForData(Refusal):

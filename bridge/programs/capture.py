@@ -43,6 +43,7 @@ from bridge.programs.refusals import (
 )
 from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.shares import NoShares
+from bridge.programs.swallowed import none_swallowed
 from bridge.programs.tape import Tape, unknown
 
 # PyTorch logs what a meta kernel raises. The tape asks the kernel then.
@@ -200,7 +201,7 @@ def _captured(
         ):
             results: list[torch.Tensor] = []
             # What a backward adds is in the gradients.
-            with replaced([backward(state)]), tape.data_sizes.ending():
+            with replaced([backward(state)]), tape.data_sizes.ending(), none_swallowed():
                 results = list(function(*arguments))
             if tape.data_sizes.end is None:
                 tape.draws.refuse_set_back()
@@ -215,7 +216,8 @@ def _captured(
             tape.selected.refuse_writes()
             forward = len(tape.calls)
             tape.data_sizes.refused = "its gradient asks for a shape that depends on data, which a graph does not know"
-            cotangents, gradients, no_gradient = _differentiate(tape, results, leaves)
+            with none_swallowed():
+                cotangents, gradients, no_gradient = _differentiate(tape, results, leaves)
             tape.draws.refuse_set_back()
             tape.settings.refuse_changes(device)
     except Exception as error:

@@ -26,7 +26,7 @@ from bridge.primitive import precision
 from bridge.primitive.graph_calls import Call, GraphTensor, Item, Part, Read, add_lines, graph_call, users_lines
 from bridge.primitive.kernel import one_at_a_time
 from bridge.primitive.launch_errors import has_class
-from bridge.programs import plan, result_tree, store, tree
+from bridge.programs import plan, result_tree, stand_ins, store, tree
 from bridge.programs.after_others import Planned, PlannedCalls, in_modes, left_for
 from bridge.programs.alike import named_integers
 from bridge.programs.attributes import Attributes
@@ -59,6 +59,7 @@ from bridge.programs.refusals import (
 from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.size_numbers import SizeNumber
 from bridge.programs.sizes import AllSizes, OtherForm, Unlike, for_all_sizes, is_family, is_inferring, trying
+from bridge.programs.stand_ins import Place, StandIns
 from bridge.programs.state import State, refuse_other
 from bridge.programs.written_down import Written, write_down
 
@@ -551,18 +552,19 @@ class GraphProgram:
             # The program itself counts too.
             if changed and not is_other and may_differ and not (wanted.is_count or wanted.is_quick):
                 before.give_data(origin.data_of)
-                is_other = self._differs_now(found, wanted, None if in_globals else before)
                 found[0].leaves = sorted({*changed} - {*in_globals})
+                places = None if in_globals or kept.unknown else before.places_set()
+                found[0].overwrites = places is not None and self._does_without(places, found, wanted)
+                is_other = not found[0].overwrites and self._differs_now(found, wanted, None if in_globals else before)
                 found[0].leaves_elsewhere = sorted(in_globals)
             kept.forget()
             if is_other:
                 raise Refusal(self._keeps(changed[0]))
-            if named is not None and not (wanted.is_count or wanted.is_quick):
-                if name := named.changed(named_before):
+            if not (wanted.is_count or wanted.is_quick):
+                if named is not None and (name := named.changed(named_before)):
                     if not _do_the_same(self._capture(wanted), found):
                         raise Refusal(keeps_between_calls(name))
                     found[0].leaves_elsewhere.append(name)
-            if not (wanted.is_count or wanted.is_quick):
                 found[0].does = digest(origin.folded())
         finally:
             before.restore()
@@ -575,6 +577,15 @@ class GraphProgram:
         parts = ((type(root).__name__, *part) for root in self.state.modules for part in root.named_modules())
         owner = next((part for root, own, part in parts if f"{root}.{own}".rstrip(".") == path), None)
         return keeps_between_calls(attribute) + in_line(owner and where_set(owner, name))
+
+    def _does_without(self, places: Sequence[Place], found: tuple[plan.Plan, plan.Origin], wanted: _Wanted) -> bool:
+        """Whether the function does the same without what is in these places."""
+        with StandIns(places) as left:
+            try:
+                does = _do_the_same(self._capture(wanted), found)
+            except Exception:
+                return False
+        return does and not left.are_used
 
     def _differs_now(self, found: tuple[plan.Plan, plan.Origin], wanted: _Wanted, before: Attributes | None) -> bool:
         """Whether the function does something else after its first call.
@@ -693,7 +704,7 @@ class GraphProgram:
             self.state.give_lent()
             try:
                 copies = tree.Copies(args, kwargs)
-                with self._casting(wanted):
+                with self._casting(wanted), stand_ins.watched():
                     returned = self.function(*args, **kwargs)
                 copies.warn_of_writes(self.name)
                 form = result_tree.flatten(returned, results, left_out)

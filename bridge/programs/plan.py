@@ -80,6 +80,8 @@ class Plan:
         finds_tensors: whether the function finds tensors with data, besides its state.
         left: the names of what its calls leave for others, which a graph does not write.
         leaves: the names of what a call leaves in attributes that others may use (after_others.py).
+        overwrites: whether it reads none of these before it sets them, and leaves other values than those that code
+            asks for, as None.
         leaves_elsewhere: the names of what it leaves for them in files and classes, and around functions.
         does: what tells from others what the function does (folded.py).
         left_out, replaced: see State. The function of the first is one that differentiates.
@@ -98,6 +100,7 @@ class Plan:
     finds_tensors: bool = True
     left: list[str] = field(default_factory=list, compare=False)
     leaves: list[str] = field(default_factory=list, compare=False)
+    overwrites: bool = field(default=False, compare=False)
     leaves_elsewhere: list[str] = field(default_factory=list, compare=False)
     does: str = field(default="", compare=False)
     left_out: list[int] = field(default_factory=list, compare=False)
