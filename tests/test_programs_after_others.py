@@ -445,3 +445,33 @@ def test_what_another_call_reads_in_some_way(read: Any, left: Any) -> None:
     net.set_train()
     with pytest.raises(RuntimeError, match=r"\.last changes in a call"):
         call(ones(3))
+
+
+class StopsTraining(Scaled):
+    """One of its parts, where data says so."""
+
+    def start(self) -> None:
+        self.drop = torch.nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor, *_: Any) -> torch.Tensor:
+        if x.sum() > 0:
+            self.drop.eval()
+        return self.drop(x * self.w)
+
+
+def test_another_answer_of_data_reads_the_mode_that_one_leaves() -> None:
+    with pytest.raises(RuntimeError, match=r"StopsTraining\.drop\.training changes in a call"):
+        jitted(bridge.cell(StopsTraining()))(ones(3))
+
+
+class NeverTrainsAPart(StopsTraining):
+    def forward(self, x: torch.Tensor, *_: Any) -> torch.Tensor:
+        self.drop.eval()
+        return self.drop(x * self.w) if x.sum() > 0 else x
+
+
+def test_a_mode_that_all_calls_set_stays_allowed() -> None:
+    module = NeverTrainsAPart()
+    call, reference = jitted(bridge.cell(module)), copy.deepcopy(module).to(torch_device())
+    for rows in (3, 5, 3):
+        check(call, reference, rows)

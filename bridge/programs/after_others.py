@@ -7,6 +7,7 @@ scaled by the greatest length so far.
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -64,7 +65,7 @@ class Planned:
     @property
     def leaves(self) -> list[str]:
         """The names of what it leaves for others."""
-        return [*self.plan.leaves, *self.plan.leaves_elsewhere]
+        return [*self.plan.leaves, *self.plan.leaves_elsewhere, *self.plan.modes]
 
     @property
     def kind(self) -> Any:
@@ -124,6 +125,9 @@ def left_for(one: Planned, other: Planned, do_the_same: Callable[[Any, Any], boo
         name = _left_in_attributes(one, other, do_the_same)
         if name != "":
             return name
+    for call, first in ((other, one), (one, other)):
+        if name := _other_mode(call, first):
+            return name
     # What was there elsewhere is not put back: all that both plans left in files and classes is there now.
     elsewhere = [*one.plan.leaves_elsewhere, *other.plan.leaves_elsewhere]
     return elsewhere[0] if elsewhere and not all(map(_does_as_planned, (one, other))) else ""
@@ -153,13 +157,25 @@ def _left_in_attributes(one: Planned, other: Planned, do_the_same: Callable[[Any
         before.restore()
 
 
+def _other_mode(call: Planned, first: Planned) -> str:
+    """The name of a mode in which a call does something else, and that another one leaves; empty if there is none."""
+    if not first.plan.modes or first.training != call.training:  # else somebody sets them between the calls
+        return ""
+    names = _names_of_parts(_program(call))
+    modes = [
+        first.plan.modes.get(f"{name}.training", training) for name, training in zip(names, call.training, strict=True)
+    ]
+    does = modes == call.training or _does_as_planned(dataclasses.replace(call, training=modes))
+    return "" if does else next(iter(first.plan.modes))
+
+
 def _reads_nothing(call: Planned, other: Planned) -> bool:
     """Whether a call reads nothing of what another one leaves in attributes, if that can be told at once."""
     names = {*other.plan.leaves} - ({*call.plan.leaves} if call.plan.overwrites else set())
     if not names or not other.plan.overwrites:
         return not other.plan.leaves or other.plan.overwrites
-    roots = ((type(root).__name__, root) for root in _program(call).modules)
-    parts = {f"{name}.{path}".rstrip("."): part for name, root in roots for path, part in root.named_modules()}
+    program = _program(call)
+    parts = dict(zip(_names_of_parts(program), _parts(program), strict=True))
     places = [(parts.get(where), key) for where, _, key in (name.rpartition(".") for name in names)]
     known = [(vars(part), key) for part, key in places if part is not None and key in vars(part)]
     if len(known) < len(names):
@@ -215,6 +231,11 @@ def _program(call: Planned) -> _Program:
     program = call.program()
     assert program is not None
     return program
+
+
+def _names_of_parts(program: _Program) -> list[str]:
+    roots = ((type(root).__name__, root) for root in program.modules)
+    return [f"{name}.{path}".rstrip(".") for name, root in roots for path, _ in root.named_modules()]
 
 
 def _parts(program: _Program) -> list[torch.nn.Module]:

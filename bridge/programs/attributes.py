@@ -154,17 +154,22 @@ class _Look:
 
 
 class _Registered:
-    """The parameters and parts that a module has registered, and the mode in which it is captured."""
+    """The parameters and parts that a module has registered.
+
+    Attributes:
+        path: the module's.
+        training: the mode in which it is captured.
+    """
 
     def __init__(self, path: str, module: torch.nn.Module) -> None:
         self.path, self._module = path, module
         self._places = [(place, dict(place)) for place in _registers(module)]
-        self._training = self._before = module.training
+        self.training = self._before = module.training
 
     def take_mode(self) -> bool:
         """Take the mode for the one in which it is captured. Gives whether it is another one."""
-        before, self._training = self._training, self._module.training
-        return before != self._training
+        before, self.training = self.training, self._module.training
+        return before != self.training
 
     def give_back_mode(self) -> None:
         self._module.training = self._before
@@ -178,9 +183,9 @@ class _Registered:
                 changed += [f"{self.path}.{key}" for key in sorted(others)]
                 place.clear()
                 place.update(before)
-        if self._module.training != self._training:
+        if self._module.training != self.training:
             changed.append(f"{self.path}.training")
-            self._module.training = self._training
+            self._module.training = self.training
         return changed
 
 
@@ -207,10 +212,14 @@ class Attributes:
         others."""
         return [name for registered in self._registered for name in registered.take_back()]
 
-    def take_modes(self) -> list[str]:
-        """Take the modes that the modules have now for those in which they are captured. Gives the paths of those that
-        have another one."""
-        return [f"{registered.path}.training" for registered in self._registered if registered.take_mode()]
+    def take_modes(self) -> dict[str, bool]:
+        """Take the modes that the modules have now for those in which they are captured. Gives those that are other
+        ones, by their paths."""
+        return {
+            f"{registered.path}.training": registered.training
+            for registered in self._registered
+            if registered.take_mode()
+        }
 
     def give_back_modes(self) -> None:
         """Have the modules be in the modes in which they were."""

@@ -723,7 +723,8 @@ class GraphProgram:
                 found, origin = plan.make(*inputs, *sizes)
                 modes = before.take_modes()  # it sets them itself, as `self.backbone.eval()` does
                 if modes and plan.make(*inputs, *sizes)[0] != found:
-                    raise Refusal(replaces_registered(modes[0]))
+                    raise Refusal(replaces_registered(next(iter(modes))))
+                found.modes = modes
             if others := before.take_back_registered():
                 raise Refusal(replaces_registered(others[0]))
         except RuntimeError as error:

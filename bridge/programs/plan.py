@@ -83,6 +83,7 @@ class Plan:
         overwrites: whether it reads none of these before it sets them, and leaves other values than those that code
             asks for, as None.
         leaves_elsewhere: the names of what it leaves for them in files and classes, and around functions.
+        modes: those of the modules' parts after a call that changes them, and of which it does so.
         does: what tells from others what the function does (folded.py).
         left_out, replaced: see State. The function of the first is one that differentiates.
     """
@@ -102,6 +103,7 @@ class Plan:
     leaves: list[str] = field(default_factory=list, compare=False)
     overwrites: bool = field(default=False, compare=False)
     leaves_elsewhere: list[str] = field(default_factory=list, compare=False)
+    modes: dict[str, bool] = field(default_factory=dict, compare=False)
     does: str = field(default="", compare=False)
     left_out: list[int] = field(default_factory=list, compare=False)
     replaced: list[int] = field(default_factory=list, compare=False)
