@@ -646,6 +646,20 @@ def test_the_gradient_goes_through_an_input_that_is_written() -> None:
     assert equal(found[0], expected[0]) and equal(found[1][0], expected[1])
 
 
+@pytest.mark.parametrize("in_place", [torch.nn.ReLU(inplace=True), torch.nn.Dropout(0.5, inplace=True)], ids=str)
+def test_a_network_of_which_each_layer_is_a_cell(in_place: torch.nn.Module) -> None:
+    """A layer that writes to its input saves what it has written."""
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), in_place, torch.nn.Linear(8, 3))
+    reference = copy.deepcopy(layers).to(device())
+    net = ms.nn.SequentialCell([bridge.cell(layer) for layer in layers]).set_train()
+    torch.manual_seed(1)
+    found = ms.grad(lambda x: net(x).square().sum(), None, net.trainable_params())(ms.Tensor(data(5, 4)))
+    torch.manual_seed(1)
+    expected = torch.autograd.grad(reference(on_device(data(5, 4))).square().sum(), [*reference.parameters()])
+    assert all(map(equal, found, expected))
+
+
 def test_an_input_of_the_whole_computation_is_not_written() -> None:
     x = ms.Tensor(data(3, 4))
     cell = bridge.cell(WritesItsInput())

@@ -904,13 +904,17 @@ class Module {
       roots.push_back(results[i]);
     }
     if (roots.empty()) return;
-    auto graph = std::make_unique<Graph>(leaves, roots, is_torch_code_);
+    auto owned = std::make_unique<Graph>(leaves, roots, is_torch_code_);
+    Graph *graph = owned.get();
+    auto node = std::make_shared<Recorded>(name_, roots.size(), std::move(owned), gpu, has_hooks, received, others);
+    {
+      const py::gil_scoped_release released;
+      node->record(recorded, outputs, written);
+    }
+    // Recording counts as a write to what the module wrote to.
     for (size_t i = 0; i < outputs.size(); ++i) graph->watch(outputs[i], roots[i]);
     for (size_t i = 0; i < call.inputs.size(); ++i) graph->watch(call.inputs[i], call.views[i]);
     for (size_t i = 0; i < shared_.size(); ++i) graph->watch(call.shared[i], shared_[i].torch());
-    auto node = std::make_shared<Recorded>(name_, roots.size(), std::move(graph), gpu, has_hooks, received, others);
-    const py::gil_scoped_release released;
-    node->record(recorded, std::move(outputs), written);
   }
 
   std::string name_;
