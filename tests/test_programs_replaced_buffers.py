@@ -303,3 +303,38 @@ def test_what_a_graph_does_not_take(make: Callable[[], Any], words: str) -> None
 
     with pytest.raises(RuntimeError, match=rf"(?s){words}.*test_programs_replaced_buffers\.py"):
         called(ms.Tensor(np.ones((2, 4), np.float32)))
+
+
+class Halves(Buffers):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.a = self.a * 0.5 + 1
+        return x * self.w * self.a
+
+
+class HalvesInPlace(Buffers):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.a.mul_(0.5).add_(1)
+        return x * self.w * self.a
+
+
+def test_two_calls_in_one_gradient_of_a_module_that_writes_to_a_buffer() -> None:
+    """PyTorch refuses that gradient, and so does bridge.value_and_grad. MindSpore's has what the first call used."""
+    net, reference = bridge.cell(HalvesInPlace()), Halves()
+
+    def loss_of(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(net(x)).square().sum()
+
+    differentiate = ms.value_and_grad(loss_of, None, net.trainable_params())
+
+    @ms.jit
+    def step(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return differentiate(x)
+
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    for _ in range(2):
+        reference.zero_grad()
+        loss = reference(reference(on_device(x))).square().sum()
+        loss.backward()
+        found, (gradient,) = step(ms.Tensor(x))
+        assert float(found) == loss.item()
+        assert gradient.asnumpy().tobytes() == reference.w.grad.cpu().numpy().tobytes()  # type: ignore[union-attr]

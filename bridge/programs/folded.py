@@ -104,7 +104,7 @@ class _Data:
         return _layout(one) == _layout(two) and torch.equal(_bits(one), _bits(two))
 
     def __repr__(self) -> str:
-        bits = hashlib.sha256(_bits(self._tensor).cpu().numpy().data).hexdigest()
+        bits = hashlib.sha256(_bits(self._tensor).numpy(force=True).data).hexdigest()
         return f"{_layout(self._tensor)} {bits}"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bridge.programs.calls import DEFAULT, Call, Register
+from bridge.programs.calls import DEFAULT, Call, Register, registers
 from bridge.programs.capture import Captured, Spec
 from bridge.programs.listing import Listing, Output, new_register
 from bridge.programs.memory import is_whole, layout_in_memory, storage_of
@@ -44,6 +44,20 @@ def memory_like(tensor: torch.Tensor) -> Output:
     return Output([], Spec((tensor.untyped_storage().nbytes() // tensor.itemsize,), tensor.dtype), True)
 
 
+def is_read(calls: Sequence[Call], number: int) -> bool:
+    """Whether calls read a register's data. The gradient of batch norm in training takes the running statistics, and
+    does not read them."""
+    return any(number in call.operands and not _is_running(call, number) for call in calls)
+
+
+def _is_running(call: Call, number: int) -> bool:
+    if not call.op._schema.name.endswith("batch_norm_backward"):
+        return False
+    given = {argument.name: value for argument, value in zip(call.op._schema.arguments, call.arguments, strict=True)}
+    others = [value for name, value in given.items() if not name.startswith("running_")]
+    return given.get("train", True) is True and number not in {register.number for register in registers(others)}
+
+
 class Passing:
     """What passes from forward to backward."""
 
@@ -54,6 +68,7 @@ class Passing:
         self.forward = forward
         self.sources: list[Source] = []
         self._inputs = {storage_of(self.tape.tensors[number]): i for i, number in enumerate(captured.inputs)}
+        self._written = {storage_of(self.tape.tensors[captured.inputs[i]]) for i in captured.written}
         # Of several in the same memory the last, which has all of it (see lay_out_constants).
         self._constants = {
             (storage_of(self.tape.tensors[number]), tensor.dtype): number
@@ -78,14 +93,23 @@ class Passing:
         other._of_constants, other._of_outputs = {}, {}
         return other
 
-    def add(self, number: int) -> None:
-        """Pass a register of forward's, which has no marks."""
+    def add(self, number: int, is_read: bool) -> None:
+        """Pass a register of forward's, which has no marks.
+
+        Args:
+            is_read: whether its data counts. Then what forward has written to is passed as it is after forward: another
+                call may write there before this one's gradient reads it.
+        """
         tensor = self.tape.tensors[number]
         storage = storage_of(tensor)
         self._know(number, (storage, tensor.dtype))
         if (storage, tensor.dtype) in self._constants:
             self._of_constants.setdefault(self._constants[storage, tensor.dtype], []).append(number)
-        elif storage in self._inputs and self._input(storage).dtype == tensor.dtype:
+        elif (
+            storage in self._inputs
+            and self._input(storage).dtype == tensor.dtype
+            and not (is_read and storage in self._written)
+        ):
             self._of_inputs.setdefault(self._inputs[storage], []).append(number)
         else:
             self._save(number, (storage, tensor.dtype))
