@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -122,7 +123,7 @@ def check(call: Callable[..., Any], reference: Scaled, rows: int) -> None:
     assert call(ones(rows)).asnumpy().tobytes() == expected.detach().cpu().numpy().tobytes()
 
 
-@pytest.mark.parametrize("make", [Longest, LongestAsInt, Order, BySize, InASet, InAnArray])
+@pytest.mark.parametrize("make", [Longest, LongestAsInt, BySize, InASet, InAnArray])
 def test_a_call_of_another_size_reads_what_one_leaves(make: Callable[[], Scaled]) -> None:
     for _ in range(2):  # the second Cell has the programs that the first one kept
         call = jitted(bridge.cell(make()))
@@ -176,7 +177,7 @@ class NoticesNothing(Scaled):
         self.last_length = len(x)
 
 
-@pytest.mark.parametrize("make", [Tables, NoticesNothing])
+@pytest.mark.parametrize("make", [Tables, NoticesNothing, Order])
 def test_what_others_do_not_read_stays_allowed(make: Callable[[], Scaled]) -> None:
     module = make()
     reference = copy.deepcopy(module).to(torch_device())
@@ -475,3 +476,71 @@ def test_a_mode_that_all_calls_set_stays_allowed() -> None:
     call, reference = jitted(bridge.cell(module)), copy.deepcopy(module).to(torch_device())
     for rows in (3, 5, 3):
         check(call, reference, rows)
+
+
+class RemembersANumber(Scaled):
+    def start(self) -> None:
+        self.first: Any = None
+        self.scale = 2.0
+
+    def keep(self, x: torch.Tensor) -> None:
+        if self.first is None:
+            self.first = self.scale
+        self.factor = self.scale / self.first
+
+
+class RemembersATensor(RemembersANumber):
+    """It follows from a setting."""
+
+    def keep(self, x: torch.Tensor) -> None:
+        if self.first is None:
+            self.first = torch.arange(2.0, device=x.device) * self.scale
+        self.factor = self.first * self.scale
+
+
+class RemembersABuffer(RemembersANumber):
+    def start(self) -> None:
+        super().start()
+        self.register_buffer("buffer", torch.ones(2, device=torch_device()))
+        self.anchor: Any = None
+
+    def keep(self, x: torch.Tensor) -> None:
+        if self.anchor is None:
+            self.anchor = self.buffer.clone() * self.scale  # type: ignore[operator]
+        self.factor = self.anchor
+
+    def change(self) -> None:
+        with torch.no_grad():
+            self.buffer.mul_(3)  # type: ignore[operator]
+
+
+class RemembersAProperty(RemembersANumber):
+    @functools.cached_property
+    def twice(self) -> float:
+        return self.scale * 2
+
+    def keep(self, x: torch.Tensor) -> None:
+        self.factor = self.twice + self.scale
+
+
+@pytest.mark.parametrize("make", [RemembersANumber, RemembersATensor, RemembersABuffer, RemembersAProperty])
+def test_later_calls_go_on_with_what_the_first_one_remembers(make: Callable[[], RemembersANumber]) -> None:
+    for _ in range(2):  # the second Cell has the programs that the first one kept
+        module = make()
+        reference = copy.deepcopy(module).to(torch_device())
+        call = jitted(bridge.cell(module))
+        for scale in (2.0, 2.0, 3.0, 2.0, 5.0):
+            check(call, reference, 3)
+            for one in (module, reference):
+                one.scale = scale
+                if isinstance(one, RemembersABuffer):
+                    one.change()
+        for one in (module, reference):
+            one.first = None
+        check(call, reference, 3)
+        check(call, reference, 4)
+
+
+def test_a_warning_names_a_number_that_a_graph_does_not_leave() -> None:
+    with pytest.warns(UserWarning, match=r"NoticesNothing\.last_length: forward leaves something else there"):
+        jitted(bridge.cell(NoticesNothing()))(ones(3))

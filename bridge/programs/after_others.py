@@ -47,7 +47,7 @@ class Planned:
         name: under what the plan is kept; empty if it is not.
         plan: that.
         training: the modes of the modules.
-        settings: the number of those that it was planned for (Configuration).
+        settings: the number of those that it was planned for (Configuration, NamedConstants).
     """
 
     program: weakref.ref[_Program]
@@ -66,6 +66,11 @@ class Planned:
     def leaves(self) -> list[str]:
         """The names of what it leaves for others."""
         return [*self.plan.leaves, *self.plan.leaves_elsewhere, *self.plan.modes]
+
+    @property
+    def stays(self) -> list[str]:
+        """The names of that part of it that stays there when a graph is compiled."""
+        return [*self.plan.remembers, *self.plan.leaves_elsewhere]
 
     @property
     def kind(self) -> Any:
@@ -128,9 +133,9 @@ def left_for(one: Planned, other: Planned, do_the_same: Callable[[Any, Any], boo
     for call, first in ((other, one), (one, other)):
         if name := _other_mode(call, first):
             return name
-    # What was there elsewhere is not put back: all that both plans left in files and classes is there now.
-    elsewhere = [*one.plan.leaves_elsewhere, *other.plan.leaves_elsewhere]
-    return elsewhere[0] if elsewhere and not all(map(_does_as_planned, (one, other))) else ""
+    # What both leave in files and classes is there now, and what they remember.
+    there = [*one.stays, *other.stays] if one.settings == other.settings else []
+    return there[0] if there and not all(map(_does_as_planned, (one, other))) else ""
 
 
 def _left_in_attributes(one: Planned, other: Planned, do_the_same: Callable[[Any, Any], bool]) -> str | None:

@@ -15,7 +15,7 @@ import random
 import sys
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import (
     BuiltinFunctionType,
@@ -226,9 +226,17 @@ class Attributes:
         for registered in self._registered:
             registered.give_back_mode()
 
-    def changed(self) -> list[str]:
-        """The names of those that are others now."""
-        return [f"{path}.{key}" for path, _, _, changed in self._changed() for key in changed]
+    def changed(self, of_users: bool = False) -> list[str]:
+        """The names of those that are others now.
+
+        Args:
+            of_users: whether modules of the user's count only.
+        """
+        return [
+            f"{path}.{key}"
+            for path, module, _, changed in self._changed()
+            for key in (changed if not (of_users and is_of_package(type(module).__module__)) else ())
+        ]
 
     def changed_globals(self) -> list[str]:
         """The names of what their files and classes have otherwise now."""
@@ -279,18 +287,18 @@ class Attributes:
                 if seen is not None:
                     _holder(module, key)[key] = _with_data(seen.value, data_of, set())
 
-    def left(self, is_new: Callable[[torch.Tensor], bool]) -> list[str]:
-        """The names of those in modules of the user's that hold tensors which each call makes anew.
+    def holding(self, is_one: Callable[[torch.Tensor], bool]) -> set[str]:
+        """The names of those that are others now, and hold certain tensors.
 
         Args:
-            is_new: whether a tensor is one of these.
+            is_one: whether a tensor is one of these.
         """
-        return [
+        return {
             f"{path}.{key}"
-            for path, module, _, now in self._changed()
-            for key, seen in (now.items() if not is_of_package(type(module).__module__) else ())
-            if seen is not None and any(map(is_new, _tensors(seen, set())))
-        ]
+            for path, _, _, now in self._changed()
+            for key, seen in now.items()
+            if any(map(is_one, _tensors(seen, set())))
+        }
 
     def write_tables(self, tables: Mapping[int, torch.Tensor | None]) -> None:
         """Write to the tables of the modules what a call writes there. Where that is not known, a module with such a
@@ -341,14 +349,18 @@ class Attributes:
             for key in now.keys() | before.keys()
         )
 
-    def restore(self) -> None:
-        """Have the modules be as they were: a capture computes nothing that may stay."""
+    def restore(self, besides: Collection[str] = ()) -> None:
+        """Have the modules be as they were.
+
+        Args:
+            besides: the names of what stays as it is.
+        """
         with no_modes(), torch.no_grad():
             while self._written:
                 table, data = self._written.pop()
                 table.data.copy_(data)
-        for _, module, before, changed in self._changed():
-            _restore(module, before, changed)
+        for path, module, before, changed in self._changed():
+            _restore(module, before, (key for key in changed if f"{path}.{key}" not in besides))
 
     def _changed(self) -> Iterator[tuple[str, torch.nn.Module, dict[str, _Seen], dict[str, _Seen | None]]]:
         """For each module that has others now: its path, what it had, and those that changed as they are now."""

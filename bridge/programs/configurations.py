@@ -30,6 +30,7 @@ class Configuration:
 
     Attributes:
         calls: those of the module that graphs have.
+        last_number: that of the settings of the last call.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -48,7 +49,7 @@ class Configuration:
         self._is_known = False
         self._look()
         self._met.append(self._now)
-        self._number = 0
+        self.last_number = 0
 
     def number(self) -> int:
         """That of the settings at hand."""
@@ -60,9 +61,9 @@ class Configuration:
             with one_at_a_time:
                 before, self._before = self._before, None
                 if self._now.others(before):
-                    self._number = self._found(before)
-                    self._is_known = self._is_noted and self._number not in self._unknown
-        return self._number
+                    self.last_number = self._found(before)
+                    self._is_known = self._is_noted and self.last_number not in self._unknown
+        return self.last_number
 
     def look(self) -> None:
         """Take the settings at hand for what others have made them. They have a number once a graph asks for it: what
@@ -84,13 +85,13 @@ class Configuration:
         """A program for the settings at hand takes tensors with these storages (see Settings.leave_out_data); None if
         it is not known which."""
         if taken is None:
-            self._unknown.add(self._number)
+            self._unknown.add(self.last_number)
         else:
             for storage, is_constant in taken.items():
                 self._taken[storage] = is_constant or self._taken.get(storage, False)
-        self._is_noted, self._is_known = True, self._number not in self._unknown
+        self._is_noted, self._is_known = True, self.last_number not in self._unknown
         self._look()
-        self._met[self._number] = self._now
+        self._met[self.last_number] = self._now
 
     def settle(self) -> None:
         """A capture has ended: what is otherwise now was changed by that."""
@@ -109,7 +110,7 @@ class Configuration:
 
     def add(self, call: Planned) -> None:
         """A graph has this call now. It may take notice of what others do not."""
-        if self.calls.add(dataclasses.replace(call, settings=self._number)) and self._looked_at:
+        if self.calls.add(dataclasses.replace(call, settings=self.last_number)) and self._looked_at:
             self._own -= self._looked_at
             self._look()
             for settings in self._met:
@@ -121,11 +122,11 @@ class Configuration:
         with numbers far ahead."""
         names, self._open = self._open, set()
         self._look()
-        met = self._met[self._number]
+        met = self._met[self.last_number]
         changed = self._now.others(met) & names
         if not changed:
             return
-        if self.calls.do_as_planned(self._number) and self._do_as_planned_far_ahead(met, changed):
+        if self.calls.do_as_planned(self.last_number) and self._do_as_planned_far_ahead(met, changed):
             self._looked_at |= changed
             self._leave_out(changed)
         else:
@@ -146,7 +147,7 @@ class Configuration:
         try:
             for (where, name), number in numbers.items():
                 vars(parts[where])[name] = number
-            return self.calls.do_as_planned(self._number)
+            return self.calls.do_as_planned(self.last_number)
         finally:
             for (where, name), value in now.items():
                 vars(parts[where])[name] = value

@@ -69,8 +69,8 @@ _MANY = 32
 _NOTHING = ms.Tensor(np.zeros(0, np.bool_))
 
 _LEFT = (
-    "{}: forward leaves a tensor there in each call, and a graph does not: it stays that of the last call in PyNative "
-    "mode. Return it, or write it to a buffer"
+    "{}: forward leaves something else there in each call, and a graph does not: it stays what the last call in "
+    "PyNative mode left. Return it, or write it to a buffer"
 )
 _MAY_BE_ONE = (
     "{}: its code asks {}, and in a graph no two arguments are one tensor: if a call has one twice, it goes on as for "
@@ -484,8 +484,11 @@ class GraphProgram:
             taken = found[1].taken
             return found
 
+        before = Attributes(self.state.modules)
         key = self._key(wanted)
         found = store.plan(key, captured)
+        if found.remembers and taken is None:
+            self._remember(found.remembers, wanted)
         if self.state.set_apart(found.replaced):
             return self._plan(wanted)
         for name in [] if wanted.is_count else found.left:
@@ -493,10 +496,23 @@ class GraphProgram:
         if key is not None:
             taken = self._taken[key.name] = self._taken.get(key.name) if taken is None else taken
         self._configurations = [configuration_of(module) for module in self.state.modules]
-        for configuration in self._configurations:
-            configuration.note_taken(taken if taken is not None or found.finds_tensors else {})
+        call = None
         if not (wanted.is_count or wanted.is_quick):
-            self._refuse_after_others(Planned.of(self, wanted, key.name if key else "", found))
+            call = Planned.of(self, wanted, key.name if key else "", found)
+        try:
+            if call is not None:
+                self._refuse_after_others(call)
+        except Refusal:
+            before.restore()
+            raise
+        finally:
+            for configuration in self._configurations:
+                configuration.note_taken(taken if taken is not None or found.finds_tensors else {})
+        if call is not None:
+            for configuration in self._configurations:
+                configuration.add(call)
+            if not self._configurations:
+                self._calls.add(replace(call, settings=self._named_number()))
         return found
 
     def _say(self, words: str) -> None:
@@ -538,6 +554,7 @@ class GraphProgram:
         before = Attributes(self.state.modules)
         named = self.state.named
         named_before = {} if named is None else named.now()
+        of_state = set[str]()
         try:
             found = self._capture(wanted)
             origin = found[1]
@@ -545,17 +562,25 @@ class GraphProgram:
             kept = origin.kept
             kept.give_data_in(self.state.modules)
             in_globals = before.changed_globals()
-            left = before.left(lambda tensor: isinstance(tensor, FakeTensor) and origin.data_of(tensor) is None)
+            new = before.holding(origin.is_new)
+            known = before.holding(lambda _: True) - new
+            left = [name for name in before.changed(of_users=True) if name not in known]
             changed = kept.cached + before.changed() + kept.unknown + in_globals
             is_other = bool(kept.cached)
             may_differ = kept.unknown or in_globals or not before.are_caches(origin.follows_from_state)
             # The program itself counts too.
             if changed and not is_other and may_differ and not (wanted.is_count or wanted.is_quick):
+                of_state = before.holding(lambda one: isinstance(one, FakeTensor) and not origin.is_constant(one))
                 before.give_data(origin.data_of)
+                after = Attributes(self.state.modules)
                 found[0].leaves = sorted({*changed} - {*in_globals})
                 places = None if in_globals or kept.unknown else before.places_set()
                 found[0].overwrites = places is not None and self._does_without(places, found, wanted)
                 is_other = not found[0].overwrites and self._differs_now(found, wanted, None if in_globals else before)
+                # Programs for many sizes are alike if each begins with the same.
+                is_of_one = not (wanted.unknown or wanted.numbers)
+                if is_of_one and not (in_globals or kept.unknown or found[0].overwrites or is_other):
+                    found[0].remembers = sorted({*before.changed()} - {*after.changed()} - new)
                 found[0].leaves_elsewhere = sorted(in_globals)
             kept.forget()
             if is_other:
@@ -566,10 +591,28 @@ class GraphProgram:
                         raise Refusal(keeps_between_calls(name))
                     found[0].leaves_elsewhere.append(name)
                 found[0].does = digest(origin.folded())
-        finally:
+        except BaseException:
             before.restore()
-        found[0].left = left + kept.unknown
-        return found
+            raise
+        stays = found[0].remembers
+        before.restore(besides=stays)
+        found[0].left = [name for name in left if may_differ and name not in stays] + kept.unknown
+        if of_state.isdisjoint(stays):
+            return found
+        # Whatever becomes of the state, the next call goes on with that.
+        next_one = self._captured_alike(wanted)
+        next_one[0].leaves, next_one[0].remembers = found[0].leaves, stays
+        return next_one
+
+    def _remember(self, names: Sequence[str], wanted: _Wanted) -> None:
+        """Have attributes with these names be as a call leaves them for its next ones."""
+        before = Attributes(self.state.modules)
+        left: Sequence[str] = []
+        try:
+            self.capture_leaving(wanted)
+            left = names
+        finally:
+            before.restore(besides=left)
 
     def _keeps(self, attribute: str) -> str:
         """What an error says of an attribute by its path, with the line that sets it."""
@@ -620,20 +663,20 @@ class GraphProgram:
 
     def _refuse_after_others(self, call: Planned) -> None:
         """Raise a Refusal if a call and another one that a graph has do something else after one another."""
-        for calls in [configuration.calls for configuration in self._configurations] or [self._calls]:
+        known = [(configuration.calls, configuration.last_number) for configuration in self._configurations]
+        for calls, settings in known or [(self._calls, self._named_number())]:
             for other in calls.others(call):
                 if not store.are_apart(call.name, other.name):
-                    name = left_for(other, call, _do_the_same)
+                    name = left_for(other, replace(call, settings=settings), _do_the_same)
                     if name is None:
                         continue
                     if name:
                         raise Refusal(self._keeps(name))
                     store.note_apart(call.name, other.name)
                 calls.note_apart(call, other)
-        for configuration in self._configurations:
-            configuration.add(call)
-        if not self._configurations:
-            self._calls.add(call)
+
+    def _named_number(self) -> int:
+        return 0 if self.state.named is None else self.state.named.last_number
 
     def _capture(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
         """A new plan. What asks for data may ask for none where PyTorch compiles it, as transformers 4 does."""

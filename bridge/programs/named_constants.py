@@ -67,6 +67,9 @@ class NamedConstants:
     Args:
         target: the function or Cell.
         cells: those whose code it runs.
+
+    Attributes:
+        last_number: that of the last call.
     """
 
     def __init__(self, target: Any, cells: Sequence[ms.nn.Cell]) -> None:
@@ -75,7 +78,7 @@ class NamedConstants:
         self._own: set[_Key] = set()  # those that calls change
         self._named: dict[_Key, _Named] = {}
         self._met: list[dict[_Key, Any]] = []
-        self._number = 0
+        self.last_number = 0
 
     def number(self) -> int:
         """That of what is named at hand."""
@@ -89,8 +92,8 @@ class NamedConstants:
             if now not in self._met:
                 self._met.append(now)
                 self._warn(_others(now, before))
-            self._number = self._met.index(now)
-        return self._number
+            self.last_number = self._met.index(now)
+        return self.last_number
 
     def now(self) -> dict[_Key, Any]:
         """What tells those at hand from others."""

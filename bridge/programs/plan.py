@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from bridge.op import dtypes
 from bridge.programs.calls import draws, in_line
@@ -82,6 +83,7 @@ class Plan:
         leaves: the names of what a call leaves in attributes that others may use (after_others.py).
         overwrites: whether it reads none of these before it sets them, and leaves other values than those that code
             asks for, as None.
+        remembers: the names of those of them that its next calls leave as they are, as what is computed once.
         leaves_elsewhere: the names of what it leaves for them in files and classes, and around functions.
         modes: those of the modules' parts after a call that changes them, and of which it does so.
         does: what tells from others what the function does (folded.py).
@@ -102,6 +104,7 @@ class Plan:
     left: list[str] = field(default_factory=list, compare=False)
     leaves: list[str] = field(default_factory=list, compare=False)
     overwrites: bool = field(default=False, compare=False)
+    remembers: list[str] = field(default_factory=list, compare=False)
     leaves_elsewhere: list[str] = field(default_factory=list, compare=False)
     modes: dict[str, bool] = field(default_factory=dict, compare=False)
     does: str = field(default="", compare=False)
@@ -137,6 +140,7 @@ class Origin:
         tables: what each call writes to tensors that the function has found, by the ids of these; None if it follows
             from parameters too.
         follows_from_state: whether a tensor that it has made follows from the state alone.
+        is_constant: whether a tensor that it has made has the same data in each call, whatever the state holds.
         data_of: gives the data of a tensor that it has made; None if it is not the same in each call. Frozen parameters
             and buffers are taken for the same, if the function does not write to them.
         folded: gives what is equal where two captures do the same (folded.py).
@@ -149,11 +153,16 @@ class Origin:
     tensors: set[int]
     tables: dict[int, torch.Tensor | None]
     follows_from_state: Callable[[torch.Tensor], bool]
+    is_constant: Callable[[torch.Tensor], bool]
     data_of: Callable[[torch.Tensor], torch.Tensor | None]
     folded: Callable[[], Any]
     kept: KeptElsewhere
     taken: dict[int, bool]
     held: dict[int, torch.Tensor]
+
+    def is_new(self, tensor: torch.Tensor) -> bool:
+        """Whether each call makes a tensor anew."""
+        return isinstance(tensor, FakeTensor) and self.data_of(tensor) is None
 
 
 def make(
@@ -299,6 +308,7 @@ def _origin(captured: Captured, state: Sequence[torch.Tensor]) -> Origin:
         found,
         tables,
         follows_from_state,
+        tape.is_constant,
         functools.partial(tape.data_with, frozen),
         folding(captured, frozen),
         tape.kept,
