@@ -338,6 +338,91 @@ def test_names_of_pytorchs_are_said_to_be_elsewhere(name: str, words: str) -> No
         getattr(bridge.cell(Encodes(2, 2)), name)
 
 
+class HasBatchNorm(Module):
+    """Its norm has buffers of floats and of an integer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = torch.nn.Linear(6, 4)
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.linear(x)).square().sum()
+
+
+@pytest.mark.parametrize("differentiate", [ms.value_and_grad, bridge.value_and_grad], ids=["MindSpore's", "bridge's"])
+def test_who_unfreezes_all_does_not_mean_buffers(mode: Callable[..., Any], differentiate: Any) -> None:
+    module = HasBatchNorm()
+    net, x = bridge.cell(copy.deepcopy(module)), data(5, 6)
+    module.to(device())
+    for parameter in net.get_parameters():
+        parameter.requires_grad = False
+    for parameter in net.get_parameters():
+        parameter.requires_grad = True
+    optimizer = bridge.optim.SGD(net.trainable_params(), 0.1, weight_decay=0.1)
+    expected = torch.optim.SGD(module.parameters(), 0.1, weight_decay=0.1)
+
+    def forward(x: ms.Tensor) -> ms.Tensor:
+        return net(x)
+
+    differentiated = differentiate(forward, None, optimizer.parameters)
+
+    @mode
+    def step(x: ms.Tensor) -> ms.Tensor:
+        loss, gradients = differentiated(x)
+        optimizer(gradients)
+        return loss
+
+    for _ in range(2):
+        loss = module(on_device(x))
+        expected.zero_grad()
+        loss.backward()
+        expected.step()
+        assert equal(step(ms.Tensor(x)), loss)
+    for name, tensor in module.state_dict().items():
+        assert equal(net.parameters_dict()[name], tensor), name
+    assert [parameter.name for parameter in net.trainable_params()] == [*dict(module.named_parameters())]
+
+
+def test_gradients_of_unfrozen_buffers_are_zeros(mode: Callable[..., Any]) -> None:
+    net, x = bridge.cell(HasBatchNorm()), ms.Tensor(data(5, 6))
+    every = ms.ParameterTuple(net.get_parameters())
+    for parameter in every:
+        parameter.requires_grad = True
+
+    def forward(x: ms.Tensor) -> ms.Tensor:
+        return net(x)
+
+    gradients = mode(ms.grad(forward, None, every))(x)
+    are_zero = [not gradient.asnumpy().any() for gradient in gradients]
+    assert are_zero == [name not in dict(net.module.named_parameters()) for name, _ in net.parameters_and_names()]
+
+
+class TrainsABuffer(Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(3, requires_grad=True))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * self.scale).sum()
+
+
+def test_a_buffer_that_pytorch_trains_is_frozen_and_set_free(mode: Callable[..., Any]) -> None:
+    net, x = bridge.cell(TrainsABuffer()), data(2, 3)
+    (scale,) = net.trainable_params()
+    scale.requires_grad = False
+    assert not net.trainable_params() and not net.module.scale.requires_grad
+    scale.requires_grad = True
+    assert net.trainable_params() == [scale] and net.module.scale.requires_grad
+
+    def forward(x: ms.Tensor) -> ms.Tensor:
+        return net(x)
+
+    (gradient,) = mode(ms.grad(forward, None, [scale]))(ms.Tensor(x))
+    assert equal(gradient, torch.from_numpy(x).sum(0))
+
+
 def test_what_is_frozen_in_pytorch_is_not_listed_as_trainable() -> None:
     module = mlp()
     cell = bridge.cell(module)

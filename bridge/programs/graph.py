@@ -273,8 +273,7 @@ class GraphProgram:
         if arguments.may_be_one():
             for question in filter(None, map(asks_whether_one, self.state.modules)):
                 self._say(_MAY_BE_ONE.format(self.name, question))
-        own = zip(weights, self.state.parameters.values(), strict=True)
-        specs = [spec_of(weight, parameter.requires_grad) for weight, parameter in own]
+        specs = [*map(spec_of, weights, self.state.are_trained())]
         specs += arguments.specs(self.is_differentiable)
         device = devices.own_kernels()
         if device == "GPU":

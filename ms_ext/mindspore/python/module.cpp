@@ -62,6 +62,10 @@ bool requires_grad(const py::handle &torch) {
   return ms_ext_torch_requires_grad(torch.ptr());
 }
 
+bool is_parameter(const py::handle &torch) {
+  return py::isinstance(torch, py::module_::import("torch").attr("nn").attr("Parameter"));
+}
+
 // MindSpore says of numbers of all kinds that they require a gradient.
 bool may_require_grad(mindspore::TypeId type) {
   switch (type) {
@@ -420,6 +424,7 @@ using Recorded = mindspore::pynative::autograd::CppFunctionNode<ModuleCall>;
 // since somebody last looked.
 struct Known {
   bool requires_grad;
+  bool is_buffer;                                  // PyTorch's, of which PyTorch's user has asked for no gradient
   py::object torch;                                // PyTorch's tensor for it; somebody may have an older one
   const void *data = nullptr;                      // where both frameworks had it
   bool is_torchs = true;                           // whether that memory is PyTorch's own
@@ -435,7 +440,7 @@ std::map<PyObject *, std::weak_ptr<Known>> &all_known() {
 }
 
 // With the GIL.
-std::shared_ptr<Known> known_of(PyObject *parameter, bool first_requires_grad) {
+std::shared_ptr<Known> known_of(PyObject *parameter, const py::object &torch) {
   std::weak_ptr<Known> &known = all_known()[parameter];
   if (const auto found = known.lock()) return found;
   const TensorPtr tensor = mindspore::tensor::ConvertToTensor(py::reinterpret_borrow<py::object>(parameter));
@@ -444,7 +449,7 @@ std::shared_ptr<Known> known_of(PyObject *parameter, bool first_requires_grad) {
     AllReceived::get().remove(place);
     delete value;
   };
-  const std::shared_ptr<Known> made(new Known{first_requires_grad, {}}, forget);
+  const std::shared_ptr<Known> made(new Known{requires_grad(torch), !is_parameter(torch), {}}, forget);
   AllReceived::get().add(tensor, made->received);
   known = made;
   return made;
@@ -462,7 +467,7 @@ void synchronize() { py::module_::import("mindspore").attr("runtime").attr("sync
 class Shared {
  public:
   Shared(py::object own, py::object torch)
-      : own_(std::move(own)), torch_(std::move(torch)), known_(known_of(own_.ptr(), ::requires_grad(torch_))) {
+      : own_(std::move(own)), torch_(std::move(torch)), known_(known_of(own_.ptr(), torch_)) {
     known_->torch = torch_;
     share(tensor());
   }
@@ -521,20 +526,24 @@ class Shared {
     known_->for_graphs = nullptr;
   }
 
-  // The same for who froze it.
+  // The same for who froze it. Who unfreezes all of MindSpore's Parameters does not mean PyTorch's buffers, which no
+  // optimizer of PyTorch's has.
   void follow_requires_grad(const TensorPtr &tensor) {
-    if (is_trained(tensor) != known_->requires_grad) {
+    const bool trained = is_trained(tensor);
+    const bool is_unfrozen_buffer = known_->is_buffer && tensor->param_info()->requires_grad();
+    if (trained != known_->requires_grad || is_unfrozen_buffer) {
       if (tensor->device_type() == mindspore::device::DeviceType::kGPU) synchronize();
-      known_->requires_grad = !known_->requires_grad;
-      own_.attr("requires_grad") = known_->requires_grad;
+      known_->requires_grad = trained;
+      own_.attr("requires_grad") = trained;
     }
   }
 
   // Whether it is trained, as whoever was the last to say so has it. PyTorch follows MindSpore. MindSpore does not
   // follow PyTorch: on a GPU that hangs while a graph runs.
   bool is_trained(const TensorPtr &tensor) {
+    if (::requires_grad(torch_)) known_->is_buffer = false;
     const bool in_mindspore = tensor->param_info()->requires_grad() && may_require_grad(tensor->data_type());
-    if (in_mindspore != known_->requires_grad) {
+    if (in_mindspore != known_->requires_grad && !known_->is_buffer) {
       TORCH(ms_ext_torch_set_requires_grad);
       known_->requires_grad = in_mindspore;
       check(ms_ext_torch_set_requires_grad(torch_.ptr(), in_mindspore));
