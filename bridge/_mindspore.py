@@ -79,16 +79,25 @@ def stop_recordings_that_fail() -> None:
 
 
 class _Ended(threading.local):
-    """What this thread has recorded last: of which function or Cell, and its result."""
+    """What this thread has recorded last: of which function or Cell, and its result. If there is no gradient of that:
+    of what, and why not, for all results and for the first."""
 
     recorded: Any = None
     result: weakref.ref[Tensor] | None = None
+    refused: Any = None
+    reasons: tuple[str, str] = "", ""
 
 
-def begin_gradients_with(ones_like: Callable[[Tensor], Tensor | None]) -> None:
+def begin_gradients_with(ones_like: Callable[[Tensor], Tensor | None], why_none: Callable[[Any], str]) -> None:
     """Have PyNative mode begin the gradient of one tensor with these ones, if they are not None. Its own operator takes
     100 us for them on a CPU, and three copies from the host and two waits on a GPU. 2.8's GradOperation drops the
-    tensor before: there it is left alone."""
+    tensor before: there it is left alone.
+
+    Args:
+        ones_like: gives the ones.
+        why_none: says why there is no gradient of a result that is no tensor of MindSpore's, for a TypeError; empty if
+            there may be one.
+    """
     ended = _Ended()
     check_run, end_graph, grad = PyNativeExecutor.check_run, PyNativeExecutor.end_graph, PyNativeExecutor.grad
 
@@ -101,11 +110,18 @@ def begin_gradients_with(ones_like: Callable[[Tensor], Tensor | None]) -> None:
     def ending(self: Any, recorded: Any, output: Any, *args: Any, **kwargs: Any) -> None:
         end_graph(self, recorded, output, *args, **kwargs)
         ended.recorded, ended.result = recorded, weakref.ref(output) if type(output) is Tensor else None
+        ended.refused = None
+        if ended.result is None:
+            ended.reasons = why_none(output), why_none(output[0]) if isinstance(output, tuple) and output else ""
+            ended.refused = recorded if any(ended.reasons) else None
 
     @functools.wraps(grad)
     def given_ones(self: Any, recorded: Any, operation: Any, *args: Any) -> Any:
-        is_last, result = ended.recorded is recorded, ended.result and ended.result()
-        ended.recorded = ended.result = None
+        is_last, result, refused = ended.recorded is recorded, ended.result and ended.result(), ended.refused
+        ended.recorded = ended.result = ended.refused = None
+        if refused is recorded and (reason := ended.reasons[getattr(operation, "has_aux", False)]):
+            self.clear_res()
+            raise TypeError(reason)
         if not is_last or result is None or operation.sens_param or (ones := ones_like(result)) is None:
             return grad(self, recorded, operation, *args)
         return grad(self, recorded, _with_first_gradient(operation), *args, ones)

@@ -14,7 +14,7 @@ from bridge.infer import strides
 from bridge.op import devices
 from bridge.op.table import SHARED, SHIMS
 from bridge.primitive import direct, graph_calls, graph_shapes, launch_errors
-from bridge.primitive.in_torch import meet_in_torch
+from bridge.primitive.in_torch import meet_in_torch, why_no_gradient
 
 _mindspore.leave_calls_alone()
 _mindspore.take_turns_with_graphs()
@@ -28,9 +28,10 @@ def start() -> None:
 
     It loads the libraries, lets their kernels ask Python for shapes, makes MindSpore's seeds PyTorch's too, and notes
     from then on whether a network of `mindspore.amp`'s level "auto" is made. It has MindSpore infer the operators of a
-    graph while that runs, stop recording when a function that is differentiated raises an error, compile a graph anew
-    after a run that failed, say how a graph takes what a dictionary has, and refuse to map what it cannot map. The
-    first call of a CUDA kernel also gives PyTorch's allocator MindSpore's memory (ms_ext/cuda/allocator.cu).
+    graph while that runs, refuse to differentiate PyTorch's tensors, stop recording when a function that is
+    differentiated raises an error, compile a graph anew after a run that failed, say how a graph takes what a
+    dictionary has, and refuse to map what it cannot map. The first call of a CUDA kernel also gives PyTorch's allocator
+    MindSpore's memory (ms_ext/cuda/allocator.cu).
     """
     global _started
     with _lock:
@@ -49,7 +50,7 @@ def _start() -> None:
     _mindspore.auto_levels()
     _mindspore.stop_recordings_that_fail()
     if direct.is_built():
-        _mindspore.begin_gradients_with(_ones_like)
+        _mindspore.begin_gradients_with(_ones_like, why_no_gradient)
         _mindspore.record_only_what_is_asked(direct.leave_out)
     _mindspore.suggest_keys()
     _mindspore.around_graphs(

@@ -1,4 +1,5 @@
-"""The ones by which PyNative mode begins a gradient (`begin_gradients_with` in bridge/_mindspore.py)."""
+"""The ones by which PyNative mode begins a gradient (`begin_gradients_with` in bridge/_mindspore.py), and the results
+of which it begins none."""
 
 from __future__ import annotations
 
@@ -154,3 +155,64 @@ def test_a_hook_may_write_to_the_first_gradient() -> None:
     cell = bridge.cell(module)
     for _ in range(2):
         assert ms.grad(cell)(ms.Tensor([1.0, 2.0])).asnumpy().tolist() == [3.0, 3.0]
+
+
+class Gaussian(torch.nn.Module):
+    """Its result is an object with PyTorch's tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = torch.nn.Linear(3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.distributions.Normal:
+        return torch.distributions.Normal(self.linear(x), 1.0)
+
+
+gaussian = bridge.cell(Gaussian())
+
+
+def log_prob(x: Any) -> Any:
+    return gaussian(x).log_prob(torch.zeros((), device=torch_device())).sum()
+
+
+def value(x: Any) -> Any:
+    return aten.sum(aten.relu(x))
+
+
+class LogProb(ms.nn.Cell):
+    def construct(self, x: Any) -> Any:
+        return log_prob(x)
+
+
+def trained(_: Any) -> Any:
+    return ms.nn.TrainOneStepCell(LogProb(), bridge.optim.SGD(gaussian.trainable_params(), 0.1))
+
+
+@pytest.mark.parametrize(
+    "differentiated",
+    [
+        lambda weights: ms.grad(log_prob),
+        lambda weights: ms.value_and_grad(log_prob, None, weights),
+        lambda weights: ms.value_and_grad(LogProb(), None, weights),
+        lambda weights: ms.value_and_grad(lambda x: (log_prob(x), value(x)), None, weights, has_aux=True),
+        lambda weights: ms.value_and_grad(lambda x: (value(x), [log_prob(x)])),
+        lambda weights: ms.value_and_grad(lambda x: {"loss": log_prob(x)}),
+        lambda weights: ms.ops.GradOperation(get_by_list=True)(log_prob, weights),
+        trained,
+    ],
+)
+def test_the_gradient_of_pytorchs_tensor_is_refused(differentiated: Any) -> None:
+    weights, x = ms.ParameterTuple(gaussian.trainable_params()), ms.Tensor(np.ones((2, 3), np.float32))
+    with pytest.raises(TypeError, match=r"the function gives PyTorch's tensor, .*: take bridge.value_and_grad, or"):
+        differentiated(weights)(x)
+    np.testing.assert_array_equal(ms.grad(value)(x).asnumpy(), np.ones((2, 3)))  # MindSpore goes on
+    assert bridge.value_and_grad(log_prob, None, weights)(x)[1][0].asnumpy().any()
+
+
+def test_pytorchs_tensor_may_stand_beside_what_is_differentiated() -> None:
+    x = ms.Tensor(np.ones((2, 3), np.float32))
+    (_, noted), gradient = ms.value_and_grad(lambda x: (value(x), log_prob(x).detach()))(x)
+    assert isinstance(noted, torch.Tensor)
+    np.testing.assert_array_equal(gradient.asnumpy(), np.ones((2, 3)))
+    assert isinstance(log_prob(x), torch.Tensor)

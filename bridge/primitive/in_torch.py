@@ -1,4 +1,4 @@
-"""What PyTorch's own functions do with MindSpore's tensors."""
+"""What PyTorch's own functions do with MindSpore's tensors, and MindSpore's gradients with PyTorch's."""
 
 from __future__ import annotations
 
@@ -34,3 +34,24 @@ def _in_torch(cls: type, function: Any, types: Any, args: Any = (), kwargs: Any 
         f"{name} is PyTorch's own, and was given MindSpore's tensor: bridge.torch and bridge.nn have the functions and "
         "layers for these, and bridge.cell makes a Cell of a module"
     )
+
+
+def why_no_gradient(result: Any) -> str:
+    """Why `mindspore.grad` finds no gradient of what a function gives: it is PyTorch's tensor, or has one in it that
+    requires a gradient. Else empty."""
+    if not (isinstance(result, torch.Tensor) or _has_torch_tensor(result)):
+        return ""
+    return (
+        "mindspore.grad and value_and_grad: the function gives PyTorch's tensor, and MindSpore sees no gradient of "
+        "that: take bridge.value_and_grad, or have the function give MindSpore's tensor, as a Cell of a module whose "
+        "`forward` computes it does"
+    )
+
+
+def _has_torch_tensor(value: Any) -> bool:
+    """Whether a tuple, list or dictionary has a tensor of PyTorch's in it that requires a gradient."""
+    if isinstance(value, (tuple, list)):
+        return any(map(_has_torch_tensor, value))
+    if isinstance(value, dict):
+        return any(map(_has_torch_tensor, value.values()))
+    return isinstance(value, torch.Tensor) and value.requires_grad
