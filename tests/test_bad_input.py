@@ -14,7 +14,9 @@ import pytest
 import torch
 from mindspore.common.initializer import initializer
 
+import bridge
 from bridge import aten
+from bridge import torch as torch_functions
 from bridge._mindspore import wait
 from misuse.error_inputs import error_inputs
 from misuse.judge import ANSWERS, SAME
@@ -602,3 +604,37 @@ def test_results_that_an_unknown_size_counts_are_refused_in_plain_words() -> Non
         net(X)
     check_message(caught.value, ["aten.split.Tensor", "how many results", "size of a dimension that is unknown"])
     check_that_a_good_call_works()
+
+
+def one_hot(x, labels):
+    return torch_functions.nn.functional.one_hot(labels, 3)
+
+
+class CrossEntropy(torch.nn.Module):
+    def forward(self, x, labels):
+        return torch.nn.functional.cross_entropy(x, labels)
+
+
+@pytest.mark.parametrize(
+    ("takes_int64", "x", "shape"),
+    [
+        (torch_functions.nn.functional.cross_entropy, (2, 3), (2,)),
+        (torch_functions.nn.functional.cross_entropy, (2, 3, 4, 4), (2, 4, 4)),
+        (aten.nll_loss, (2, 3), (2,)),
+        (aten.nll_loss2d, (2, 3, 4, 4), (2, 4, 4)),
+        (bridge.cell(CrossEntropy()), (2, 3), (2,)),
+        (bridge.cell(CrossEntropy()), (2, 3, 4, 4), (2, 4, 4)),
+        (bridge.nn.CrossEntropyLoss(), (2, 3), (2,)),
+        (one_hot, (2, 3), (2,)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [ms.int32, ms.uint32])
+def test_labels_of_other_integers_are_to_be_cast(takes_int64, x, shape, dtype, mode) -> None:
+    x, labels = ms.ops.ones(x), ms.ops.ones(shape, dtype)
+
+    def run(x, labels):
+        return takes_int64(x, labels)
+
+    with pytest.raises(RuntimeError, match=r": cast it by `.astype\(mindspore.int64\)`(\n|$)"):
+        mode(run)(x, labels)
+    mode(run)(x, labels.astype(ms.int64))

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from bridge.call.int64_hint import with_hint
 from bridge.op import dtypes
 from bridge.op.encoding import Size, Slot, Text
 from bridge.op.overload import Overload
@@ -62,4 +63,4 @@ def renamed(error: Exception, name: str) -> Exception:
     """The error as one of the kinds that PyTorch's operators raise, saying which operator it is about."""
     kind = next((kind for kind in _KINDS if isinstance(error, kind)), RuntimeError)
     words, _, _ = str(error).partition("\nException raised from")  # what follows is a C++ backtrace
-    return kind(f"{label(name)}: {words}")
+    return kind(f"{label(name)}: {with_hint(words)}")

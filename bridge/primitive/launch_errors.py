@@ -8,6 +8,7 @@ import pkgutil
 from collections.abc import Callable
 from typing import NoReturn
 
+from bridge.call.int64_hint import give_hint, with_hint
 from bridge.op import devices
 from bridge.op.table import SHARED
 
@@ -42,8 +43,11 @@ def in_own_class(error: BaseException) -> BaseException:
     """The error of a launch, in the class that it has in PyTorch; any other one as it is."""
     if not isinstance(error, RuntimeError):
         return error
+    words = with_hint(str(error))
     name = _class_of()(str(error).encode())
-    found = None if name is None else _error(name.decode(), str(error))
+    found = None if name is None else _error(name.decode(), words)
+    if found is None:
+        give_hint(error)
     return error if found is None else found.with_traceback(error.__traceback__)
 
 

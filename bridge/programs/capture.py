@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from bridge.call.int64_hint import give_hint
 from bridge.call.matmul import matmul
 from bridge.primitive.graph_calls import add_lines
 from bridge.primitive.launch_errors import text_of
@@ -223,6 +224,7 @@ def _captured(
     except Exception as error:
         if tape.refused is not None and "TorchScript interpreter" in str(error):  # which says nothing of what it calls
             error.args = (f"{str(error).rstrip()} {tape.refused}",)
+        give_hint(error)
         add_lines(error, _location(error, tape))
         tape.kept.give_data(tape.namespaces.values())
         tape.kept.forget()

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from bridge import _mindspore
 from bridge._start import start_on
 from bridge.call import in_program
+from bridge.call.int64_hint import give_hint
 from bridge.op import devices
 from bridge.primitive.kernel import direct, one_at_a_time
 from bridge.programs import checkpoints, constant_arguments, leaves, tree
@@ -110,8 +111,9 @@ class Program(_mindspore.CompiledAsMethod, TellsItself):
         with _mindspore.one_graph_at_a_time, one_at_a_time, self._own_changes:
             try:
                 return self._calls(run, tensors, self._gpu, has_hooks)
-            except BaseException:
+            except BaseException as error:
                 _mindspore.stop_recording()
+                give_hint(error)
                 raise
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Program:
