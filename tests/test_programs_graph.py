@@ -623,6 +623,17 @@ def test_what_is_nested_is_of_its_own_kind() -> None:
     assert_equal(leaves(expected[True]), leaves(found[True]))
 
 
+@pytest.mark.parametrize("given", [Kept, lambda x: {x}, lambda x: (x, x.dtype), lambda x: [(x, object())]])
+def test_what_a_graph_cannot_return_is_said_with_what_to_return(given: Callable[[torch.Tensor], Any]) -> None:
+    class Gives(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return given(x * 2)
+
+    words = r"^Gives: a graph cannot return an object of [\w.]+: return its tensors, numbers, .* and dataclasses\n"
+    with pytest.raises(RuntimeError, match=words):
+        as_cell(Gives())(ms.Tensor([1.0, 2.0]))
+
+
 def test_a_dictionary_is_without_what_a_graph_cannot_return() -> None:
     device = devices.torch_name(devices.target())
     module, x = GivesObjects().to(device), torch.randn(3, 4).to(device)

@@ -255,6 +255,8 @@ class GraphProgram:
             with one_at_a_time, torch.inference_mode(False):
                 return self._planned(weights, args, kwargs)
         except Exception as error:
+            if isinstance(error, result_tree.NotReturned):
+                error.advise(self.name)
             add_lines(error, lines)
             raise
 

@@ -10,8 +10,28 @@ import torch
 from mindspore.ops.functional import make_dict, make_list
 
 from bridge.primitive.graph_calls import Call
-from bridge.programs.calls import Refusal
+from bridge.programs.calls import Refusal, in_lines
 from bridge.programs.data_floats import DataFloat, DataInteger
+
+
+class NotReturned(Refusal):
+    """A graph cannot return what a function gives.
+
+    Args:
+        kind: its class.
+    """
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+        super().__init__(f"a graph cannot return an object of {kind.__name__}")
+
+    def advise(self, name: str) -> None:
+        """Say whose result it is, and what to return in its place."""
+        self.args = (
+            f"{name}: a graph cannot return an object of {self.kind.__module__}.{self.kind.__qualname__}: return its "
+            "tensors, numbers, strings and None, by themselves or in tuples, lists, dictionaries and dataclasses"
+            f"{in_lines(self)}",
+        )
 
 
 def flatten(value: Any, tensors: list[torch.Tensor], left_out: list[str]) -> Any:
@@ -35,7 +55,7 @@ def flatten(value: Any, tensors: list[torch.Tensor], left_out: list[str]) -> Any
         return [kind, [flatten(item, tensors, left_out) for item in value]]
     if value is None or isinstance(value, (bool, int, float, str)):
         return ["value", value]
-    raise Refusal(f"a graph cannot return an object of {type(value).__name__}")
+    raise NotReturned(type(value))
 
 
 def _dictionary(items: Iterable[tuple[Any, Any]], tensors: list[torch.Tensor], left_out: list[str]) -> Any:
