@@ -338,6 +338,39 @@ def test_names_of_pytorchs_are_said_to_be_elsewhere(name: str, words: str) -> No
         getattr(bridge.cell(Encodes(2, 2)), name)
 
 
+@pytest.mark.parametrize(
+    ("takes_an_item", "words"),
+    [
+        (lambda net: net[0], r"ModuleCell has no item 0: its `module` does, .*: `.module\[0\]`"),
+        (lambda net: net["a"], r"ModuleCell has no item 'a': its `module` does, .*: `.module\['a'\]`"),
+        (list, r"ModuleCell has no item 0: its `module` does"),
+        (lambda net: net.module[0] in net, r"ModuleCell has no item 0: its `module` does"),
+        (lambda net: bridge.cell(net.module[0])[0], "'ModuleCell' object is not subscriptable$"),
+        (lambda net: bridge.nn.Linear(2, 2)[0], "'Linear' object is not subscriptable$"),
+    ],
+)
+def test_items_are_said_to_be_the_modules(takes_an_item: Callable[[Any], Any], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        takes_an_item(bridge.cell(mlp()))
+
+
+def test_cells_of_cells_without_items(mode: Callable[..., Any]) -> None:
+    class Network(nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.CellList([nn.SequentialCell(bridge.cell(mlp())), bridge.cell(torch.nn.ReLU())])
+
+        def construct(self, x: Any) -> Any:
+            for part in self.parts:
+                if part:
+                    x = part(x)
+            return x
+
+    x, network = data(3, 6), Network()
+    for net in (network, copy.deepcopy(network)):
+        assert equal(mode(net)(ms.Tensor(x)), F.relu(mlp().to(device())(on_device(x))))
+
+
 class HasBatchNorm(Module):
     """Its norm has buffers of floats and of an integer."""
 

@@ -39,6 +39,16 @@ class ModuleCell(ProgramCell):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.module!r})"
 
+    def __getitem__(self, index: Any) -> Any:
+        """Raise a TypeError: there are no items. Python's `for` and `in` come here too."""
+        name = type(self).__name__
+        if not hasattr(type(self.module), "__getitem__"):
+            raise TypeError(f"'{name}' object is not subscriptable")
+        raise TypeError(
+            f"{name} has no item {index!r}: its `module` does, which is PyTorch's: `.module[{index!r}]`. To compute "
+            "with that, make a Cell of it"
+        )
+
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """As a Cell has it. A device of PyTorch's has to be MindSpore's, which has all tensors.
 
