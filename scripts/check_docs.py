@@ -56,7 +56,6 @@ EXCLUDED = {
     "python -m scripts.optimizers --time": "it measures what other work on the machine would spoil",
     "docs/gpu.md: import mindspore as ms": "it needs a GPU",
     'docs/gpu.md: ms.runtime.set_memory(max_size="60GB")  # MindSpore\'s share': "it needs a GPU",
-    "docs/kernels.md: from bridge import kernels": "its sources lie in three folders; tests/test_examples.py runs each",
     "docs/kernels.md: results=lambda x, y: x.new_empty(x.shape[0], x.shape[1], y.shape[1])": "it is one argument",
 }
 # What runs otherwise than it is written: the command, and why.

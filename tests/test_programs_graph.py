@@ -1789,6 +1789,19 @@ def test_what_maps_a_module_is_refused(how: Callable[[Any], Any]) -> None:
         how(call)(ms.Tensor(data(2, 4)))
 
 
+@pytest.mark.parametrize(
+    "how", [lambda call, x: ms.jvp(call, x, x), lambda call, x: ms.jacfwd(call)(x)], ids=["jvp", "jacfwd"]
+)
+def test_forward_mode_of_mindspores_is_refused_by_name(how: Callable[[Any, ms.Tensor], Any]) -> None:
+    cell = as_cell(nn.Linear(4, 3))
+
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return cell(x)
+
+    with pytest.raises(RuntimeError, match=r"Linear: .*, for which mindspore\.jvp and jacfwd ask, too: "):
+        how(call, ms.Tensor(data(4)))
+
+
 def test_a_graph_says_that_the_module_has_another_dtype() -> None:
     net = bridge.cell(nn.Linear(3, 2))
     x = ms.Tensor(np.ones((4, 3), np.float32))

@@ -190,8 +190,9 @@ class FirstOrderOnly(_InGraph):
 
     def _plan_in_graph(self, inputs: list[Any], out: Any, dout: Any) -> Any:
         raise RuntimeError(
-            f"{self.name}: the gradient of a PyTorch module's gradient is not available: a module of bridge.cell or a "
-            "function of bridge.fuse may take the inner one, by torch.autograd.grad(..., create_graph=True)"
+            f"{self.name}: the gradient of a PyTorch module's gradient is not available, for which mindspore.jvp and "
+            "jacfwd ask, too: a module of bridge.cell or a function of bridge.fuse may take the inner one, by "
+            "torch.autograd.grad(..., create_graph=True)"
         )
 
 
