@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import Mock
@@ -544,3 +545,264 @@ def test_later_calls_go_on_with_what_the_first_one_remembers(make: Callable[[], 
 def test_a_warning_names_a_number_that_a_graph_does_not_leave() -> None:
     with pytest.warns(UserWarning, match=r"NoticesNothing\.last_length: forward leaves something else there"):
         jitted(bridge.cell(NoticesNothing()))(ones(3))
+
+
+class Calls:
+    """Counts them."""
+
+    number = 0
+    milestones = frozenset([10, 20])
+
+
+class Later(Scaled):
+    """Its later calls do something else."""
+
+    every = 5
+    in_class = 0
+
+    def start(self) -> None:
+        self.calls, self.rate, self.pair = 0, 1.0, (0, "calls")
+        self.state, self.list, self.object = {"calls": 0}, [0], Calls()
+        self.log: list[int] = []
+        self.last = deque([0] * 5, maxlen=5)
+        self.array = np.zeros(1)
+
+    def keep(self, x: torch.Tensor) -> None:
+        self.factor = 2.0 if self.is_later() else 1.0
+
+    def is_later(self) -> Any:
+        self.calls += 1
+        return self.calls % self.every == 0
+
+
+class CountsAfter(Later):
+    def is_later(self) -> bool:
+        self.calls += 1
+        return (self.calls - 1) % self.every == self.every - 1
+
+
+@pytest.mark.parametrize("every", [2, 3, 4, 5, 7, 10, 100, 1000])
+@pytest.mark.parametrize("make", [Later, CountsAfter])
+def test_what_every_so_many_calls_do_is_refused(make: type[Later], every: int, captures: Mock) -> None:
+    module = make()
+    module.every = every
+    with pytest.raises(RuntimeError, match=r"\.calls changes in a call"):
+        jitted(bridge.cell(module))(ones(3))
+    assert captures.call_count <= 4
+    assert (module.calls, type(module.calls)) == (0, int)
+
+
+def in_an_item(module: Later) -> Any:
+    module.state["calls"] += 1
+    return module.state["calls"] > 5
+
+
+def in_a_list(module: Later) -> Any:
+    module.list[0] += 1
+    return module.list[0] in (7, 8)
+
+
+def in_a_tuple(module: Later) -> Any:
+    module.pair = (module.pair[0] + 1, "calls")
+    return module.pair[0] == 6
+
+
+def in_a_set(module: Later) -> Any:
+    module.calls += 1
+    return module.calls in {10, 20}
+
+
+def in_a_set_that_has_a_name(module: Later) -> Any:
+    module.calls += 1
+    return module.calls in module.object.milestones
+
+
+def in_an_object(module: Later) -> Any:
+    module.object.number += 1
+    return not module.object.number % 6
+
+
+def in_a_number_that_falls(module: Later) -> Any:
+    module.rate *= 0.9
+    return module.rate < 0.5
+
+
+def in_an_array(module: Later) -> Any:
+    module.array += 1
+    return module.array[0] >= 4
+
+
+def in_a_length(module: Later) -> Any:
+    module.log.append(1)
+    return len(module.log) > 30
+
+
+def in_a_queue(module: Later) -> Any:
+    module.last.append(1)
+    return module.last[0]
+
+
+def in_a_table(module: Later) -> Any:
+    SEEN["longest"] += 1
+    return SEEN["longest"] % 6 == 0
+
+
+def in_a_file(_: Later) -> Any:
+    global longest
+    longest += 1
+    return longest >= 4
+
+
+def in_a_class(module: Later) -> Any:
+    type(module).in_class += 1
+    return module.in_class >= 4
+
+
+def at_a_function(_: Later) -> Any:
+    at_a_function.calls += 1  # type: ignore[attr-defined]
+    return at_a_function.calls >= 4  # type: ignore[attr-defined]
+
+
+at_a_function.calls = 0  # type: ignore[attr-defined]
+
+
+def is_due(calls: int, every: int) -> bool:
+    return calls % every == 0
+
+
+def by_a_function_that_others_call(module: Later) -> Any:
+    module.calls += 1
+    if is_due(module.calls, 100):
+        module.log.append(module.calls)
+    return is_due(module.calls, 6)
+
+
+def after_a_while(module: Later) -> Any:
+    module.calls += 1
+    return module.calls > 1000 and module.calls % 7 == 0
+
+
+def after_some_steps(module: Later) -> Any:
+    module.calls += 1
+    return next((step for step in (10, 20) if module.calls < step), 20) > 10
+
+
+def by_the_greatest(module: Later) -> Any:
+    module.calls += 1
+    return max(module.calls - 50, 0)
+
+
+@pytest.fixture
+def nothing_counted(monkeypatch: pytest.MonkeyPatch, nothing_seen: None) -> None:
+    monkeypatch.setattr(Later, "in_class", 0)
+    monkeypatch.setattr(at_a_function, "calls", 0)
+
+
+@pytest.mark.usefixtures("nothing_counted")
+@pytest.mark.parametrize(
+    ("is_later", "name"),
+    [
+        (in_an_item, r"\.state"),
+        (in_a_list, r"\.list"),
+        (in_a_tuple, r"\.pair"),
+        (in_a_set, r"\.calls"),
+        (in_a_set_that_has_a_name, r"\.calls"),
+        (in_an_object, r"\.object"),
+        (in_a_number_that_falls, r"\.rate"),
+        (in_an_array, r"\.array"),
+        (in_a_length, r"\.log"),
+        (in_a_queue, r"\.last"),
+        (in_a_table, r"\.SEEN"),
+        (in_a_file, r"\.longest"),
+        (in_a_class, r"\.in_class"),
+        (at_a_function, r"at_a_function\.calls"),
+        (by_a_function_that_others_call, r"\.calls"),
+        (after_a_while, r"\.calls"),
+        (after_some_steps, r"\.calls"),
+        (by_the_greatest, r"\.calls"),
+    ],
+)
+def test_what_later_calls_do_is_refused(is_later: Callable[[Later], Any], name: str) -> None:
+    make = type("Made", (Later,), {"is_later": is_later, "in_class": 0})
+    with pytest.raises(RuntimeError, match=rf"{name} changes in a call"):
+        jitted(bridge.cell(make()))(ones(3))
+
+
+class Reports(Later):
+    """What it counts decides about messages only. It keeps the number in all kinds of places."""
+
+    def is_later(self) -> Any:
+        self.calls += 1
+        SEEN["longest"] += 1
+        if self.calls % 100 == 0 or SEEN["longest"] > 50:
+            REPORTS.append(f"call {self.calls}")
+            TABLES[f"last {SEEN['longest']}"] = (SEEN["longest"], {SEEN["longest"]: self.calls})
+            self.object.number = self.calls
+        return False
+
+
+REPORTS: list[str] = []
+
+
+def plain(value: Any) -> bool:
+    """Whether all numbers in it are Python's own."""
+    items = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, tuple) else None
+    return type(value) in (int, str) if items is None else all(map(plain, items))
+
+
+@pytest.mark.usefixtures("nothing_counted")
+def test_a_counter_for_messages_stays_allowed(captures: Mock) -> None:
+    module = Reports()
+    reference = copy.deepcopy(module).to(torch_device())
+    call = jitted(bridge.cell(module))
+    for _ in range(2):
+        call(ones(3))
+    assert captures.call_count <= 4
+    assert REPORTS
+    assert all(len(report) < 8 for report in REPORTS)  # no number that is far ahead
+    assert (module.calls, type(module.calls), type(module.object.number)) == (0, int, int)
+    assert plain(SEEN)
+    assert plain(TABLES)
+    assert SEEN["longest"] < 10
+    check(call, reference, 3)
+
+
+class Averages(Scaled):
+    def start(self) -> None:
+        self.count, self.mean = 0, torch.zeros(2)
+
+    def keep(self, x: torch.Tensor) -> None:
+        self.count += 1
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        self.factor = self.mean
+
+
+class CountsTwo(Later):
+    """The first of its counters decides nothing."""
+
+    def is_later(self) -> Any:
+        self.calls += 1
+        self.state["calls"] += 1
+        if self.calls % 100 == 0:
+            self.log.append(self.calls)
+        return self.state["calls"] % 50 == 0
+
+
+@pytest.mark.parametrize(("make", "name"), [(Averages, "mean"), (CountsTwo, "state")])
+def test_a_refusal_names_what_is_used(make: Callable[[], Scaled], name: str) -> None:
+    with pytest.raises(RuntimeError, match=rf"\.{name} changes in a call"):
+        jitted(bridge.cell(make()))(ones(3))
+
+
+class CountsInATable(Scaled):
+    def start(self) -> None:
+        self.state = {"calls": 0}
+
+    def keep(self, x: torch.Tensor) -> None:
+        if self.training:
+            self.state["calls"] += 1
+        self.factor = 2.0 if self.state["calls"] > 3 else 1.0
+
+
+def test_a_graph_follows_what_a_table_counts_later_only() -> None:
+    run(CountsInATable, ["graph", *["train"] * 2, "graph", *["train"] * 2, "graph"])

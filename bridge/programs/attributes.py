@@ -37,6 +37,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakIdKeyDictionary
 
 from bridge.programs.calls import no_modes
+from bridge.programs.counters import Root
 from bridge.programs.kept_elsewhere import DEEP, LARGE, MOST, held_by, is_own
 from bridge.programs.named_values import places, shadows
 from bridge.programs.stand_ins import Place
@@ -45,7 +46,6 @@ from bridge.programs.values import copied
 from bridge.programs.written_down import is_of_package, slots_of
 
 _MADE_BY_PYTHON = 1 << 9  # the flag of classes that a class statement makes
-_FAR = 1_000_003  # a prime, as every second or hundredth call may be another one
 _PLAIN = (bool, int, float, complex, str, bytes)
 _CONTAINERS = (dict, list, tuple, deque)
 _ASKED_FOR = (bool, type(None), type(Ellipsis), type(NotImplemented), enum.Enum, type, FunctionType)
@@ -250,20 +250,46 @@ class Attributes:
     def _globals_now(self) -> tuple[dict[str, _Seen], dict[str, list[torch.Tensor]]]:
         """The numbers, texts, containers, generators and own objects in the files and classes of the modules, without
         tensors; and the tensors."""
-        look = _Look()
-        spaces = {kind.__module__: vars(sys.modules[kind.__module__]) for kind in self._classes}
-        spaces |= {f"{kind.__module__}.{kind.__qualname__}": dict(vars(kind)) for kind in self._classes}
-        named = [
-            (place.where, place.name, place.get(place.name)) for place in places([*self._classes, *self._functions])
-        ]
-        found = {
-            f"{space}.{name}": look.at(value)
-            for space, name, value in (*((s, n, v) for s in spaces for n, v in [*spaces[s].items()]), *named)
-            if not name.startswith("__") and (isinstance(value, _GLOBALS) or not is_of_package(type(value).__module__))
-        }
+        found = {root.name: root.seen for root in self._roots_elsewhere()}
         met = set[int]()  # a tensor that several names lead to is the first one's
         tensors = {name: _tensors(seen, met) for name, seen in found.items()}
         return _without_tensors(found, _holders_of_tensors(found.values()), set()), tensors
+
+    def roots_then(self) -> list[Root]:
+        """What the modules, their files and their classes had, by names."""
+        own = [Root(f"{path}.{key}", None, key, seen) for path, _, has in self._before for key, seen in has.items()]
+        return [*own, *(Root(name, None, name, seen) for name, seen in self._globals.items())]
+
+    def roots(self) -> list[Root]:
+        """What they have now, by names."""
+        look = _Look()
+        own = [
+            Root(f"{path}.{key}", _holder(module, key), key, seen)
+            for path, module, _ in self._before
+            for key, seen in _attributes(module, look).items()
+        ]
+        return [*own, *self._roots_elsewhere()]
+
+    def _roots_elsewhere(self) -> list[Root]:
+        """The numbers, texts, containers, generators, own objects and tensors in the files and classes."""
+        look = _Look()
+        spaces: dict[str, Any] = {kind.__module__: vars(sys.modules[kind.__module__]) for kind in self._classes}
+        spaces |= {f"{kind.__module__}.{kind.__qualname__}": kind for kind in self._classes}
+        of_spaces = [
+            (space, name, value, holder)
+            for space, holder in spaces.items()
+            for name, value in [*(vars(holder) if isinstance(holder, type) else holder).items()]
+        ]
+        named = [
+            (place.where, place.name, place.get(place.name), place.holder)
+            for place in places([*self._classes, *self._functions])
+        ]
+        found = {
+            f"{space}.{name}": Root(f"{space}.{name}", holder, name, look.at(value))
+            for space, name, value, holder in (*of_spaces, *named)
+            if not name.startswith("__") and (isinstance(value, _GLOBALS) or not is_of_package(type(value).__module__))
+        }
+        return [*found.values()]
 
     def places_set(self) -> list[Place] | None:
         """Where modules have attributes that are others now; None if one is not a module's alone, or holds what code
@@ -327,20 +353,6 @@ class Attributes:
                 return False
         return True
 
-    def count_on(self) -> bool:
-        """Have numbers of the modules that have changed since then be what they are after a million calls more. Gives
-        whether there are any."""
-        found = False
-        for _, module, before, now in self._changed():
-            for key, seen in now.items():
-                if seen is None or key not in before:
-                    continue
-                number = _far_ahead(before[key].value, seen.value)
-                if number is not None:
-                    vars(module)[key] = number
-                    found = True
-        return found
-
     def may_mean_other(self, other: Attributes) -> bool:
         """Whether these and others, of the same modules, differ in more than the lengths of tables."""
         return any(
@@ -348,6 +360,11 @@ class Attributes:
             for (_, _, now), (_, _, before) in zip(self._before, other._before, strict=True)
             for key in now.keys() | before.keys()
         )
+
+    def restore_only(self, name: str) -> None:
+        """Have one of the attributes be as it was, by its name."""
+        for path, module, before, changed in self._changed():
+            _restore(module, before, [key for key in changed if f"{path}.{key}" == name])
 
     def restore(self, besides: Collection[str] = ()) -> None:
         """Have the modules be as they were.
@@ -504,10 +521,10 @@ class Settings:
         names = self._values.keys() | before._values.keys()
         return {name for name in names if not _is_same(before._values.get(name), self._values.get(name), set())}
 
-    def far_ahead(self, before: Settings, name: tuple[str, str]) -> float | None:
-        """What a number will be after a million changes like that from other settings to these; None for others."""
-        one, other = before._values.get(name), self._values.get(name)
-        return None if one is None or other is None else _far_ahead(one.value, other.value)
+    def roots(self, names: Iterable[tuple[str, str]], parts: Mapping[str, torch.nn.Module]) -> list[Root]:
+        """Those of these that are attributes of parts."""
+        own = ((where, name) for where, name in names if where in parts and (where, name) in self._values)
+        return [Root(f"{where}.{name}", vars(parts[where]), name, self._values[where, name]) for where, name in own]
 
     def take(self, names: Iterable[tuple[str, str]], others: Settings) -> None:
         """Have these be what they are in others."""
@@ -517,14 +534,6 @@ class Settings:
         """Have these be none."""
         for name in names:
             self._values.pop(name, None)
-
-
-def _far_ahead(before: Any, now: Any) -> float | None:
-    """What a number that has changed will be after a million changes more; None for other values."""
-    if type(before) is not type(now) or type(now) not in (int, float):
-        return None
-    number: float = now + (now - before) * _FAR
-    return number
 
 
 def _is_seen_by_copies(seen: _Seen) -> bool:

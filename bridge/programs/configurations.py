@@ -19,6 +19,7 @@ import torch
 from bridge.primitive.kernel import one_at_a_time
 from bridge.programs.after_others import Planned, PlannedCalls
 from bridge.programs.attributes import Settings
+from bridge.programs.counters import Counters, Noted
 from bridge.programs.in_cpp import library
 from bridge.programs.unchanged import Watched
 
@@ -119,38 +120,32 @@ class Configuration:
 
     def _decide(self) -> None:
         """Leave out what calls in PyNative mode have changed, unless a graph's call does something else with that, or
-        with numbers far ahead."""
+        with what it may be much later."""
         names, self._open = self._open, set()
         self._look()
         met = self._met[self.last_number]
         changed = self._now.others(met) & names
         if not changed:
             return
-        if self.calls.do_as_planned(self.last_number) and self._do_as_planned_far_ahead(met, changed):
+        if self._do_as_planned(met, changed):
             self._looked_at |= changed
             self._leave_out(changed)
         else:
             self._before = self._before or met
 
-    def _do_as_planned_far_ahead(self, met: Settings, names: set[tuple[str, str]]) -> bool:
-        """Whether graphs' calls do so after a million changes more of the numbers among these settings."""
+    def _do_as_planned(self, met: Settings, names: set[tuple[str, str]]) -> bool:
+        """Whether graphs' calls do so, with these settings and with what they may be after many changes more."""
         root = type(self._module).__name__
         parts = {f"{root}.{path}".rstrip("."): part for path, part in self._module.named_modules()}
-        numbers = {
-            (where, name): number
-            for where, name in names
-            if where in parts and (number := self._now.far_ahead(met, (where, name))) is not None
-        }
-        if not numbers:
+        changes = met.roots(names, parts), lambda: Settings(self._module).roots(names, parts)
+        with (noted := Noted(*changes)):
+            if not self.calls.do_as_planned(self.last_number):
+                return False
+        counters = Counters(*changes, noted.answers)
+        if not counters.names:
             return True
-        now = {(where, name): vars(parts[where])[name] for where, name in numbers}
-        try:
-            for (where, name), number in numbers.items():
-                vars(parts[where])[name] = number
+        with counters:
             return self.calls.do_as_planned(self.last_number)
-        finally:
-            for (where, name), value in now.items():
-                vars(parts[where])[name] = value
 
     def _leave_out(self, names: set[tuple[str, str]]) -> None:
         self._own |= names

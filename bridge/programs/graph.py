@@ -35,6 +35,7 @@ from bridge.programs.capture import Spec
 from bridge.programs.casting import Casting
 from bridge.programs.choices import choices
 from bridge.programs.configurations import Configuration, configuration_of
+from bridge.programs.counters import Counters, Noted
 from bridge.programs.counts import CARRIER, NoSize, Uneven
 from bridge.programs.data_sizes import Line, Sizes, UnknownSize
 from bridge.programs.drawn_arrays import capture_again
@@ -65,6 +66,7 @@ from bridge.programs.written_down import Written, write_down
 
 # After so many captures it is likely that there is no end to them.
 _MANY = 32
+_NAMED = 8  # so many attributes are looked at for the one that an error names
 
 _NOTHING = ms.Tensor(np.zeros(0, np.bool_))
 
@@ -567,25 +569,26 @@ class GraphProgram:
             known = before.holding(lambda _: True) - new
             left = [name for name in before.changed(of_users=True) if name not in known]
             changed = kept.cached + before.changed() + kept.unknown + in_globals
-            is_other = bool(kept.cached)
+            other = changed[0] if kept.cached else ""
             may_differ = kept.unknown or in_globals or not before.are_caches(origin.follows_from_state)
             # The program itself counts too.
-            if changed and not is_other and may_differ and not (wanted.is_count or wanted.is_quick):
+            if changed and not other and may_differ and not (wanted.is_count or wanted.is_quick):
                 of_state = before.holding(lambda one: isinstance(one, FakeTensor) and not origin.is_constant(one))
                 before.give_data(origin.data_of)
                 after = Attributes(self.state.modules)
                 found[0].leaves = sorted({*changed} - {*in_globals})
                 places = None if in_globals or kept.unknown else before.places_set()
                 found[0].overwrites = places is not None and self._does_without(places, found, wanted)
-                is_other = not found[0].overwrites and self._differs_now(found, wanted, None if in_globals else before)
+                if not found[0].overwrites:
+                    other = self._differs_now(found, wanted, before, changed, not in_globals)
                 # Programs for many sizes are alike if each begins with the same.
                 is_of_one = not (wanted.unknown or wanted.numbers)
-                if is_of_one and not (in_globals or kept.unknown or found[0].overwrites or is_other):
+                if is_of_one and not (in_globals or kept.unknown or found[0].overwrites or other):
                     found[0].remembers = sorted({*before.changed()} - {*after.changed()} - new)
                 found[0].leaves_elsewhere = sorted(in_globals)
             kept.forget()
-            if is_other:
-                raise Refusal(self._keeps(changed[0]))
+            if other:
+                raise Refusal(self._keeps(other))
             if not (wanted.is_count or wanted.is_quick):
                 if named is not None and (name := named.changed(named_before)):
                     if not _do_the_same(self._capture(wanted), found):
@@ -631,26 +634,80 @@ class GraphProgram:
                 return False
         return does and not left.are_used
 
-    def _differs_now(self, found: tuple[plan.Plan, plan.Origin], wanted: _Wanted, before: Attributes | None) -> bool:
-        """Whether the function does something else after its first call.
+    def _differs_now(
+        self,
+        found: tuple[plan.Plan, plan.Origin],
+        wanted: _Wanted,
+        before: Attributes,
+        changed: Sequence[str],
+        may_go_back: bool,
+    ) -> str:
+        """The name of what the function uses of what its calls change, if a later call does something else; else empty.
 
         PyTorch keeps what it has found without data, and a later capture may lay memory out otherwise for that: so the
-        first call is captured again, too. What counts calls may do something much later: a call far ahead is captured.
+        first call is captured again, too. What counts calls may do something much later (counters.py).
 
         Args:
-            before: what the first call has found; None if not all of that can be put back.
+            before: what the first call has found.
+            changed: the names of what has changed.
+            may_go_back: whether all of that can be put back.
         """
+        after = Attributes(self.state.modules)
+        noted = Noted(before.roots_then(), after.roots)
         try:
-            after = Attributes(self.state.modules)
-            now = self._capture(wanted)
+            with noted:
+                now = self._capture(wanted)
             if _do_the_same(now, found):
-                return after.count_on() and not _do_the_same(self._capture(wanted), found)
-            if before is None:
-                return True
-            before.restore()
-            return not _do_the_same(self._capture(wanted), now)
+                return self._differs_later(found, wanted, noted.later())
+            if may_go_back:
+                before.restore()
+                found = self._capture(wanted)
+                if _do_the_same(found, now):
+                    return ""
         except Exception:
-            return True
+            pass
+        return self._used(found, wanted, before, after, changed) if may_go_back else changed[0]
+
+    def _differs_later(self, found: tuple[plan.Plan, plan.Origin], wanted: _Wanted, counters: Counters) -> str:
+        """The name of a counter for which the function does something else in a later call; empty if there is none."""
+        now, names = Attributes(self.state.modules), counters.names
+
+        def differs() -> bool:
+            try:
+                with counters:
+                    return not _do_the_same(self._capture(wanted), found)
+            except (Exception, SystemExit):
+                return True
+            finally:
+                now.restore()
+
+        if not names or not differs():
+            return ""
+        for name in names[:_NAMED] if len(names) > 1 else ():
+            counters.change_only(name)
+            if differs():
+                return name
+        return names[0]
+
+    def _used(
+        self,
+        found: tuple[plan.Plan, plan.Origin],
+        wanted: _Wanted,
+        before: Attributes,
+        after: Attributes,
+        changed: Sequence[str],
+    ) -> str:
+        """The first of these names with which alone, as a call has left it, the next call does something else."""
+        for name in changed[:_NAMED] if len(changed) > 1 else ():
+            before.restore()
+            after.restore_only(name)
+            try:
+                does = _do_the_same(self._capture(wanted), found)
+            except Exception:
+                does = False
+            if not does:
+                return name
+        return changed[0]
 
     def capture_leaving(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
         """A new plan of a call, whose attributes stay as the call leaves them."""

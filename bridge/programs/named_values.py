@@ -20,11 +20,13 @@ class Place(NamedTuple):
         where: what has it.
         name: the name.
         get: gives the value of a name there.
+        holder: the dictionary or class that holds the value, if it is known.
     """
 
     where: str
     name: str
     get: Callable[[str], Any]
+    holder: Any = None
 
 
 def places(sources: Iterable[Any]) -> Iterator[Place]:
@@ -61,7 +63,8 @@ def _places(sources: Iterable[Any], behind: Callable[[Any], Iterable[Any]], all_
         passed = passed_on(source.__code__) if isinstance(source, FunctionType) else frozenset[str]()
         for where, names, values, inside in _namespaces(source):
             all_names |= inside
-            for place in _places_in(where, {*names}, values, inside, passed):
+            holder = None if isinstance(values, _Defaults) else source if isinstance(source, type) else values
+            for place in _places_in(where, {*names}, values, inside, passed, holder):
                 value = function_of(place.get(place.name))
                 is_pythons = (place.name.startswith("__") and place.name.endswith("__")) or place.name == "_abc_impl"
                 if isinstance(value, (FunctionType, type)):
@@ -73,9 +76,15 @@ def _places(sources: Iterable[Any], behind: Callable[[Any], Iterable[Any]], all_
 
 
 def _places_in(
-    where: str, names: set[str], values: Mapping[str, Any], inside: frozenset[str], passed: frozenset[str]
+    where: str,
+    names: set[str],
+    values: Mapping[str, Any],
+    inside: frozenset[str],
+    passed: frozenset[str],
+    holder: Any,
 ) -> Iterator[Place]:
     """The names that find values among some, and in the modules that they lead to."""
+    own = values
     modules = [(where, names, values, False)]
     done: set[int] = set()
     while modules:
@@ -83,7 +92,7 @@ def _places_in(
         for name in sorted(names & values.keys()):
             value = values[name]
             if callable(value) or not is_packages:
-                yield Place(where, name, values.get)
+                yield Place(where, name, values.get, holder if values is own else values)
             if isinstance(value, ModuleType) and id(value) not in done:
                 done.add(id(value))
                 is_of_one = is_of_package(value.__name__)
@@ -130,7 +139,7 @@ def _namespaces(source: Any) -> Iterator[tuple[str, Collection[str], Mapping[str
     yield source.__qualname__, defaults, defaults, inside
     yield source.__qualname__, vars(source), vars(source), inside
     if source.__closure__:
-        cells = _Cells(zip(source.__code__.co_freevars, source.__closure__, strict=True))
+        cells = Cells(zip(source.__code__.co_freevars, source.__closure__, strict=True))
         yield source.__qualname__, cells, cells, inside
 
 
@@ -148,7 +157,7 @@ class _Defaults(dict[str, Any]):
         return self[name]
 
 
-class _Cells(dict[str, Any]):
+class Cells(dict[str, Any]):
     """The variables around a function."""
 
     def __getitem__(self, name: str) -> Any:
@@ -159,6 +168,9 @@ class _Cells(dict[str, Any]):
             return super().__getitem__(name).cell_contents
         except ValueError:  # nothing is assigned yet
             return default
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__getitem__(name).cell_contents = value
 
 
 @functools.cache

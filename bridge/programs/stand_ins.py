@@ -6,7 +6,7 @@ last attention for somebody to look at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 Place = tuple[dict[str, Any], str]  # a dictionary, and a key that it has
@@ -41,6 +41,12 @@ class _Watch:
 
 
 _watch = _Watch()
+beginnings: list[Callable[[], None]] = []  # called where a function that is watched begins
+
+
+def is_watching() -> bool:
+    """Whether such a function runs."""
+    return _watch.is_on
 
 
 def _noting(name: str) -> Any:
@@ -93,6 +99,8 @@ class watched:
     """Inside runs a function whose uses are noted."""
 
     def __enter__(self) -> None:
+        for begin in beginnings:
+            begin()
         self._was_on, _watch.is_on = _watch.is_on, True
 
     def __exit__(self, *_: object) -> None:
