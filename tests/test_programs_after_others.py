@@ -7,6 +7,7 @@ import functools
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -559,6 +560,7 @@ class Later(Scaled):
 
     every = 5
     in_class = 0
+    file: Path
 
     def start(self) -> None:
         self.calls, self.rate, self.pair = 0, 1.0, (0, "calls")
@@ -769,7 +771,7 @@ def test_a_counter_for_messages_stays_allowed(captures: Mock) -> None:
 
 class Averages(Scaled):
     def start(self) -> None:
-        self.count, self.mean = 0, torch.zeros(2)
+        self.count, self.mean = 0, torch.zeros(2, device=torch_device())
 
     def keep(self, x: torch.Tensor) -> None:
         self.count += 1
@@ -806,3 +808,20 @@ class CountsInATable(Scaled):
 
 def test_a_graph_follows_what_a_table_counts_later_only() -> None:
     run(CountsInATable, ["graph", *["train"] * 2, "graph", *["train"] * 2, "graph"])
+
+
+class Saves(Later):
+    def is_later(self) -> Any:
+        self.calls += 1
+        if self.calls % 100 == 0:
+            torch.save(self.state_dict(), self.file)
+        return False
+
+
+def test_a_file_that_later_calls_save_stays_as_it_is(tmp_path: Path) -> None:
+    module = Saves()
+    module.file = tmp_path / "saved"
+    module.file.write_text("before")
+    with pytest.raises(RuntimeError, match=r"\.calls changes in a call"):
+        jitted(bridge.cell(module))(ones(3))
+    assert module.file.read_text() == "before"

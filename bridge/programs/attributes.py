@@ -64,6 +64,7 @@ _NAMED = (
     *_PLAIN, *_CONTAINERS, *_LEADING, set, np.ndarray, type(None), torch.Tensor, torch.nn.Module, SimpleNamespace,
     argparse.Namespace, functools.partial,
 )  # fmt: skip
+_OF_LAYERS = vars(torch.nn.Module()).keys()
 # The dictionaries that a graph knows, and the mode, which belongs to the plan.
 _KNOWN = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "training"}
 
@@ -589,6 +590,11 @@ def _has_slots(value: Any) -> bool:
 
 # By parts, the names of buffers that are inputs of all programs that have the part.
 _input_buffers = WeakIdKeyDictionary()
+
+
+def is_layers_own(name: str) -> bool:
+    """Whether an attribute, by its path, is one that PyTorch's modules have themselves, as their hooks are."""
+    return name.rpartition(".")[2] in _OF_LAYERS
 
 
 def note_inputs(part: torch.nn.Module, buffers: set[str]) -> None:

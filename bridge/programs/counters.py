@@ -19,10 +19,13 @@ from types import BuiltinFunctionType, CodeType, FrameType, MappingProxyType, Me
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
 
 from bridge.programs import stand_ins
+from bridge.programs.calls import Refusal
 from bridge.programs.kept_elsewhere import is_own
 from bridge.programs.named_values import Cells
+from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.written_down import slots_of
 
 _FAR = 1_000_003  # a prime, as every second or hundredth call may be another one
@@ -39,6 +42,14 @@ _TWO = (
 _ONE = ("neg", "pos", "abs", "invert", "round", "floor", "ceil", "trunc")
 _QUESTIONS = ("lt", "le", "eq", "ne", "gt", "ge")
 _RARE = {"eq": True, "ne": False, "rest": False}
+
+
+def _save(*_: Any, **__: Any) -> None:
+    raise Refusal("a later call saves tensors, which have no data in a graph's capture")
+
+
+# A file of the user's stays as it is.
+_SAVES = [Replacement(holder, "save", _save) for holder in (torch, torch.serialization)]
 
 
 class _Watching:
@@ -419,6 +430,15 @@ class Counters(_Changes):
     def __init__(self, before: Iterable[Root], look: Callable[[], Iterable[Root]], answers: _Answers) -> None:
         super().__init__(before, look)
         self._answers, self._wanted = answers, self.names
+        self._saves = replaced(_SAVES)
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._saves.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._saves.__exit__(*error)
+        super().__exit__(*error)
 
     def change_only(self, name: str) -> None:
         """From now on, have what has other names be as it is."""

@@ -29,7 +29,7 @@ from bridge.primitive.launch_errors import has_class
 from bridge.programs import plan, result_tree, stand_ins, store, tree
 from bridge.programs.after_others import Planned, PlannedCalls, in_modes, left_for
 from bridge.programs.alike import named_integers
-from bridge.programs.attributes import Attributes
+from bridge.programs.attributes import Attributes, is_layers_own
 from bridge.programs.calls import AsksForData, Refusal, in_line
 from bridge.programs.capture import Spec
 from bridge.programs.casting import Casting
@@ -584,7 +584,10 @@ class GraphProgram:
                 # Programs for many sizes are alike if each begins with the same.
                 is_of_one = not (wanted.unknown or wanted.numbers)
                 if is_of_one and not (in_globals or kept.unknown or found[0].overwrites or other):
-                    found[0].remembers = sorted({*before.changed()} - {*after.changed()} - new)
+                    stays = {*before.changed()} - {*after.changed()}
+                    # Hooks stay with no graph, and what goes with them, or with data of one call, would be half.
+                    if stays.isdisjoint(new) and not any(is_layers_own(name) for name in stays):
+                        found[0].remembers = sorted(stays)
                 found[0].leaves_elsewhere = sorted(in_globals)
             kept.forget()
             if other:

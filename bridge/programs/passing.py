@@ -16,6 +16,7 @@ from bridge.programs.calls import DEFAULT, Call, Register, registers
 from bridge.programs.capture import Captured, Spec
 from bridge.programs.listing import Listing, Output, new_register
 from bridge.programs.memory import is_whole, layout_in_memory, storage_of
+from bridge.programs.tape import Tape
 from bridge.programs.views import view
 
 _INDEXES = {
@@ -44,9 +45,12 @@ def memory_like(tensor: torch.Tensor) -> Output:
     return Output([], Spec((tensor.untyped_storage().nbytes() // tensor.itemsize,), tensor.dtype), True)
 
 
-def is_read(calls: Sequence[Call], number: int) -> bool:
-    """Whether calls read a register's data. The gradient of batch norm in training takes the running statistics, and
-    does not read them."""
+def is_only_read(tape: Tape, calls: Sequence[Call], number: int) -> bool:
+    """Whether calls read a register's data, and do not write there. The gradient of batch norm in training takes the
+    running statistics, and does not read them."""
+    memory = storage_of(tape.tensors[number])
+    if any(storage_of(tape.tensors[one]) == memory for call in calls for one in call.written):
+        return False
     return any(number in call.operands and not _is_running(call, number) for call in calls)
 
 
@@ -93,11 +97,11 @@ class Passing:
         other._of_constants, other._of_outputs = {}, {}
         return other
 
-    def add(self, number: int, is_read: bool) -> None:
+    def add(self, number: int, is_only_read: bool) -> None:
         """Pass a register of forward's, which has no marks.
 
         Args:
-            is_read: whether its data counts. Then what forward has written to is passed as it is after forward: another
+            is_only_read: see `is_only_read`. Then what forward has written to is passed as it is after forward: another
                 call may write there before this one's gradient reads it.
         """
         tensor = self.tape.tensors[number]
@@ -108,7 +112,7 @@ class Passing:
         elif (
             storage in self._inputs
             and self._input(storage).dtype == tensor.dtype
-            and not (is_read and storage in self._written)
+            and not (is_only_read and storage in self._written)
         ):
             self._of_inputs.setdefault(self._inputs[storage], []).append(number)
         else:

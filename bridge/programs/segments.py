@@ -25,6 +25,7 @@ DEVICES = {"cuda"}
 SHORTEST = 16  # calls: a kernel of fewer would be launched call by call
 MOST = 8  # programs
 ALLOWED = 1.03  # of the memory that PyTorch needs
+ENOUGH = 1.1  # of that, for forward and backward in one: what such programs give others costs copies
 SMALLEST = 1 << 24  # bytes of what PyTorch needs, below which nobody looks
 
 
@@ -43,13 +44,14 @@ class _Memory:
     last: int
 
 
-def segments(captured: Captured, calls: list[Call], wanted: Iterable[int]) -> list[list[Call]]:
+def segments(captured: Captured, calls: list[Call], wanted: Iterable[int], enough: float = 0.0) -> list[list[Call]]:
     """Calls in one or more programs. Each takes nothing of later ones. All but the first draw nothing, and write to
     nothing that they have not made.
 
     Args:
         calls: those of forward, or of backward.
         wanted: the registers that they are made for.
+        enough: they stay one program if that needs at most so many times the memory that PyTorch needs.
     """
     tape = captured.tape
     device = tape.tensors[captured.inputs[0]].device if captured.inputs else torch.device("cpu")
@@ -61,7 +63,7 @@ def segments(captured: Captured, calls: list[Call], wanted: Iterable[int]) -> li
     memories = _memories(captured, calls, given)
     cuts = _cuts(captured, calls, memories, device)
     costs = _Costs(list(memories.values()), len(calls))
-    if costs.pytorchs < SMALLEST:
+    if costs.pytorchs < SMALLEST or costs.of(0, len(calls)) <= enough * costs.pytorchs:
         return [calls]
     ends = [0]
     while ends[-1] < len(calls):
