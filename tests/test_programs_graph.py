@@ -1792,7 +1792,11 @@ def test_what_maps_a_module_is_refused(how: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize(
     "how", [lambda call, x: ms.jvp(call, x, x), lambda call, x: ms.jacfwd(call)(x)], ids=["jvp", "jacfwd"]
 )
-def test_forward_mode_of_mindspores_is_refused_by_name(how: Callable[[Any, ms.Tensor], Any]) -> None:
+def test_forward_mode_of_mindspores_is_refused_by_name(
+    how: Callable[[Any, ms.Tensor], Any], request: pytest.FixtureRequest
+) -> None:
+    if devices.target() == "GPU" and "jacfwd" in request.node.name:
+        pytest.skip("MindSpore's jacfwd does not compile on a GPU: it has no _eye_with_like there")
     cell = as_cell(nn.Linear(4, 3))
 
     def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore

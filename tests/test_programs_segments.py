@@ -31,6 +31,7 @@ def in_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SHORTEST", 2)
     monkeypatch.setattr(segments, "SMALLEST", 0)
     monkeypatch.setattr(segments, "ALLOWED", 0.0)
+    monkeypatch.setattr(segments, "ENOUGH", 0.0)
 
 
 class _Scaled(torch.autograd.Function):

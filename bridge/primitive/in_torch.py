@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from bridge import _mindspore
+from bridge.call import in_program
 from bridge.op import devices
 from bridge.primitive.tensors import torch_view, wait_for_pytorch
 
@@ -39,7 +40,7 @@ def _in_torch(cls: type, function: Any, types: Any, args: Any = (), kwargs: Any 
 def why_no_gradient(result: Any) -> str:
     """Why `mindspore.grad` finds no gradient of what a function gives: it is PyTorch's tensor, or has one in it that
     requires a gradient. Else empty."""
-    if not (isinstance(result, torch.Tensor) or _has_torch_tensor(result)):
+    if in_program.is_inside() or not (isinstance(result, torch.Tensor) or _has_torch_tensor(result)):
         return ""
     return (
         "mindspore.grad and value_and_grad: the function gives PyTorch's tensor, and MindSpore sees no gradient of "

@@ -584,10 +584,10 @@ class GraphProgram:
                 # Programs for many sizes are alike if each begins with the same.
                 is_of_one = not (wanted.unknown or wanted.numbers)
                 if is_of_one and not (in_globals or kept.unknown or found[0].overwrites or other):
-                    stays = {*before.changed()} - {*after.changed()}
+                    once = {*before.changed()} - {*after.changed()}
                     # Hooks stay with no graph, and what goes with them, or with data of one call, would be half.
-                    if stays.isdisjoint(new) and not any(is_layers_own(name) for name in stays):
-                        found[0].remembers = sorted(stays)
+                    if once.isdisjoint(new) and not any(map(is_layers_own, once)):
+                        found[0].remembers = sorted(once)
                 found[0].leaves_elsewhere = sorted(in_globals)
             kept.forget()
             if other:

@@ -44,14 +44,16 @@ class _Memory:
     last: int
 
 
-def segments(captured: Captured, calls: list[Call], wanted: Iterable[int], enough: float = 0.0) -> list[list[Call]]:
+def segments(
+    captured: Captured, calls: list[Call], wanted: Iterable[int], with_backward: bool = False
+) -> list[list[Call]]:
     """Calls in one or more programs. Each takes nothing of later ones. All but the first draw nothing, and write to
     nothing that they have not made.
 
     Args:
         calls: those of forward, or of backward.
         wanted: the registers that they are made for.
-        enough: they stay one program if that needs at most so many times the memory that PyTorch needs.
+        with_backward: whether they are forward and backward in one.
     """
     tape = captured.tape
     device = tape.tensors[captured.inputs[0]].device if captured.inputs else torch.device("cpu")
@@ -63,7 +65,7 @@ def segments(captured: Captured, calls: list[Call], wanted: Iterable[int], enoug
     memories = _memories(captured, calls, given)
     cuts = _cuts(captured, calls, memories, device)
     costs = _Costs(list(memories.values()), len(calls))
-    if costs.pytorchs < SMALLEST or costs.of(0, len(calls)) <= enough * costs.pytorchs:
+    if costs.pytorchs < SMALLEST or (with_backward and costs.of(0, len(calls)) <= ENOUGH * costs.pytorchs):
         return [calls]
     ends = [0]
     while ends[-1] < len(calls):

@@ -15,7 +15,7 @@ from bridge.programs.listing import Listing, Output, constants, is_once, live, n
 from bridge.programs.memory import is_whole, storage_of
 from bridge.programs.parts import parts, with_copies
 from bridge.programs.passing import Passing, Source, is_only_read, memory_like, of_part
-from bridge.programs.segments import ENOUGH, segments
+from bridge.programs.segments import segments
 from bridge.programs.tables import is_table
 from bridge.programs.tape import Tape
 from bridge.programs.views import lay_out_constants, pass_unmarked
@@ -74,7 +74,7 @@ def split(captured: Captured, shapes_of: Sequence[int], in_one: bool = False) ->
     written_constants = _copy_written_constants(captured)
     has_gradient = any(number is not None for number in captured.gradients)
     is_one = in_one or shapes_of or has_gradient
-    calls = [captured.forward] if is_one else segments(captured, captured.forward, captured.outputs, ENOUGH)
+    calls = [captured.forward] if is_one else segments(captured, captured.forward, captured.outputs, with_backward=True)
     (forward, *later), results = _programs(captured, calls, captured.outputs)
     forward.inputs = captured.inputs
     passing = Passing(captured, forward, written_constants, shapes_of)

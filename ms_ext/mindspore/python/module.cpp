@@ -919,6 +919,7 @@ class Module {
     {
       const py::gil_scoped_release released;
       node->record(recorded, outputs, written);
+      if (!written.empty()) mindspore::runtime::Pipeline::Get().WaitAll();
     }
     // Recording counts as a write to what the module wrote to.
     for (size_t i = 0; i < outputs.size(); ++i) graph->watch(outputs[i], roots[i]);
