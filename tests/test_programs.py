@@ -433,6 +433,8 @@ def test_gradients_of_unfrozen_buffers_are_zeros(mode: Callable[..., Any]) -> No
 
 
 class TrainsABuffer(Module):
+    scale: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("scale", torch.ones(3, requires_grad=True))

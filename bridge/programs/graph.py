@@ -492,8 +492,9 @@ class GraphProgram:
         found = store.plan(key, captured)
         if found.remembers and taken is None:
             self._remember(found.remembers, wanted)
-        if self.state.set_apart(found.replaced):
-            return self._plan(wanted)
+        if self.state.set_apart(found.replaced):  # what had their memory is another tensor now
+            device = devices.own_kernels()
+            return self._plan(replace(wanted, write_down=self._writing_down(wanted.arguments, device)))
         for name in [] if wanted.is_count else found.left:
             self._say(_LEFT.format(name))
         if key is not None:
@@ -575,20 +576,8 @@ class GraphProgram:
             if changed and not other and may_differ and not (wanted.is_count or wanted.is_quick):
                 of_state = before.holding(lambda one: isinstance(one, FakeTensor) and not origin.is_constant(one))
                 before.give_data(origin.data_of)
-                after = Attributes(self.state.modules)
-                found[0].leaves = sorted({*changed} - {*in_globals})
-                places = None if in_globals or kept.unknown else before.places_set()
-                found[0].overwrites = places is not None and self._does_without(places, found, wanted)
-                if not found[0].overwrites:
-                    other = self._differs_now(found, wanted, before, changed, not in_globals)
-                # Programs for many sizes are alike if each begins with the same.
-                is_of_one = not (wanted.unknown or wanted.numbers)
-                if is_of_one and not (in_globals or kept.unknown or found[0].overwrites or other):
-                    once = {*before.changed()} - {*after.changed()}
-                    # Hooks stay with no graph, and what goes with them, or with data of one call, would be half.
-                    if once.isdisjoint(new) and not any(map(is_layers_own, once)):
-                        found[0].remembers = sorted(once)
-                found[0].leaves_elsewhere = sorted(in_globals)
+                found[0].leaves, found[0].leaves_elsewhere = sorted({*changed} - {*in_globals}), sorted(in_globals)
+                other = self._look_at_the_next(found, wanted, before, changed, new)
             kept.forget()
             if other:
                 raise Refusal(self._keeps(other))
@@ -610,6 +599,37 @@ class GraphProgram:
         next_one = self._captured_alike(wanted)
         next_one[0].leaves, next_one[0].remembers = found[0].leaves, stays
         return next_one
+
+    def _look_at_the_next(
+        self,
+        found: tuple[plan.Plan, plan.Origin],
+        wanted: _Wanted,
+        before: Attributes,
+        changed: Sequence[str],
+        new: set[str],
+    ) -> str:
+        """The name of what a call leaves and a later one does something else by; empty if there is none. Notes in the
+        plan what it overwrites and remembers.
+
+        Args:
+            before: what the call has found.
+            changed: the names of what it leaves.
+            new: of attributes, those that hold tensors which each call makes anew.
+        """
+        own, unknown = found[0], found[1].kept.unknown
+        after = Attributes(self.state.modules)
+        places = None if own.leaves_elsewhere or unknown else before.places_set()
+        own.overwrites = places is not None and self._does_without(places, found, wanted)
+        if own.overwrites:
+            return ""
+        other = self._differs_now(found, wanted, before, changed, not own.leaves_elsewhere)
+        # Programs for many sizes are alike if each begins with the same.
+        if not (other or wanted.unknown or wanted.numbers or own.leaves_elsewhere or unknown):
+            once = {*before.changed()} - {*after.changed()}
+            # Hooks stay with no graph, and what goes with them, or with data of one call, would be half.
+            if once.isdisjoint(new) and not any(map(is_layers_own, once)):
+                own.remembers = sorted(once)
+        return other
 
     def _remember(self, names: Sequence[str], wanted: _Wanted) -> None:
         """Have attributes with these names be as a call leaves them for its next ones."""

@@ -321,10 +321,11 @@ struct CppFunctionNode<ModuleCall> final : public BackwardNode {
     if (PyGILState_Check() != 0) released.emplace();
     if (graph_ == nullptr) throw std::runtime_error(name() + ": its gradient was already computed");
     if (GradState::Get().RequiresGrad()) {
-      throw std::runtime_error(name() +
-                               ": the gradient of a PyTorch module's gradient is not available, for which "
-                               "mindspore.jvp and jacfwd ask, too: a module of bridge.cell or a function of bridge.fuse "
-                               "may take the inner one, by torch.autograd.grad(..., create_graph=True)");
+      throw std::runtime_error(
+          name() +
+          ": the gradient of a PyTorch module's gradient is not available, for which "
+          "mindspore.jvp and jacfwd ask, too: a module of bridge.cell or a function of bridge.fuse "
+          "may take the inner one, by torch.autograd.grad(..., create_graph=True)");
     }
     TensorPtrList given;
     for (const ValuePtr &gradient : gradients) {
