@@ -516,6 +516,45 @@ class RemembersABuffer(RemembersANumber):
             self.buffer.mul_(3)  # type: ignore[operator]
 
 
+class RemembersInTheFirstCall(RemembersABuffer):
+    """It counts its calls, and a graph does not: each computes that again."""
+
+    def start(self) -> None:
+        super().start()
+        self.calls = 0
+
+    def keep(self, x: torch.Tensor) -> None:
+        if self.calls == 0:
+            self.anchor = self.buffer.clone()  # type: ignore[operator]
+        self.calls += 1
+        self.factor = self.anchor
+
+
+class Shifts(Scaled):
+    """It reads what it has left two calls before."""
+
+    def start(self) -> None:
+        self.last: Any = None
+        self.one_before: Any = None
+
+    def keep(self, x: torch.Tensor) -> None:
+        self.factor = 1.0 if self.one_before is None else 10.0
+        self.one_before, self.last = self.last, x.detach().mean()
+
+
+def test_what_is_left_two_calls_before_is_no_use_in_between() -> None:
+    with pytest.raises(RuntimeError, match=r"changes in a call"):
+        jitted(bridge.cell(Shifts()))(ones(3))
+
+
+def test_what_the_first_of_counted_calls_computes_is_computed_again() -> None:
+    module = RemembersInTheFirstCall()
+    reference = copy.deepcopy(module).to(torch_device())
+    call = jitted(bridge.cell(module))
+    for rows in (3, 3, 5):
+        check(call, reference, rows)
+
+
 class RemembersAProperty(RemembersANumber):
     @functools.cached_property
     def twice(self) -> float:
@@ -684,6 +723,18 @@ def after_a_while(module: Later) -> Any:
     return module.calls > 1000 and module.calls % 7 == 0
 
 
+def in_some_calls(module: Later) -> Any:
+    module.calls += 1
+    return 3 <= module.calls < 5
+
+
+def by_a_loop(module: Later) -> Any:
+    module.state["calls"] += 1
+    for _ in range(module.state["calls"]):
+        module.w * 2
+    return False
+
+
 def after_some_steps(module: Later) -> Any:
     module.calls += 1
     return next((step for step in (10, 20) if module.calls < step), 20) > 10
@@ -720,6 +771,8 @@ def nothing_counted(monkeypatch: pytest.MonkeyPatch, nothing_seen: None) -> None
         (at_a_function, r"at_a_function\.calls"),
         (by_a_function_that_others_call, r"\.calls"),
         (after_a_while, r"\.calls"),
+        (in_some_calls, r"\.calls"),
+        (by_a_loop, r"\.state"),
         (after_some_steps, r"\.calls"),
         (by_the_greatest, r"\.calls"),
     ],

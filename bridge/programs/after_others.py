@@ -176,9 +176,13 @@ def _other_mode(call: Planned, first: Planned) -> str:
 
 def _reads_nothing(call: Planned, other: Planned) -> bool:
     """Whether a call reads nothing of what another one leaves in attributes, if that can be told at once."""
+    if not other.plan.leaves:
+        return True
+    if not other.plan.overwrites:
+        return False
     names = {*other.plan.leaves} - ({*call.plan.leaves} if call.plan.overwrites else set())
-    if not names or not other.plan.overwrites:
-        return not other.plan.leaves or other.plan.overwrites
+    if not names:
+        return True
     program = _program(call)
     parts = dict(zip(_names_of_parts(program), _parts(program), strict=True))
     places = [(parts.get(where), key) for where, _, key in (name.rpartition(".") for name in names)]
@@ -211,7 +215,8 @@ def _does_as_planned(call: Planned) -> bool:
     try:
         found, origin = _capture(call)
         now, planned = (Plan.from_json(one.to_json()) for one in (found, call.plan))
-        return now == planned or (now.tree == planned.tree and digest(origin.folded()) == planned.does)
+        may_be = bool(planned.does) and now.tree == planned.tree
+        return now == planned or (may_be and digest(origin.folded()) == planned.does)
     except Exception:
         return False
     finally:

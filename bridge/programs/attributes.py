@@ -314,6 +314,22 @@ class Attributes:
                 if seen is not None:
                     _holder(module, key)[key] = _with_data(seen.value, data_of, set())
 
+    def hold(self, is_one: Callable[[Any], bool]) -> bool:
+        """Whether a certain value is among them, or in what they hold.
+
+        Args:
+            is_one: whether a value is it.
+        """
+        left, met = [seen for _, _, values in self._before for seen in values.values()], set[int]()
+        while left:
+            seen = left.pop()
+            if id(seen) not in met:
+                met.add(id(seen))
+                left += _children(seen)
+                if is_one(seen.value):
+                    return True
+        return False
+
     def holding(self, is_one: Callable[[torch.Tensor], bool]) -> set[str]:
         """The names of those that are others now, and hold certain tensors.
 

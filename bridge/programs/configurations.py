@@ -144,8 +144,11 @@ class Configuration:
         counters = Counters(*changes, noted.answers)
         if not counters.names:
             return True
-        with counters:
-            return self.calls.do_as_planned(self.last_number)
+        for _ in counters.rounds():
+            with counters:
+                if not self.calls.do_as_planned(self.last_number):
+                    return False
+        return True
 
     def _leave_out(self, names: set[tuple[str, str]]) -> None:
         self._own |= names

@@ -29,6 +29,7 @@ from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.written_down import slots_of
 
 _FAR = 1_000_003  # a prime, as every second or hundredth call may be another one
+_MOST_CALLS = 20_000
 _LONGER = 1_009  # so many times what a list has grown by in a call
 _KINDS = (int, float)
 _LEADING = (weakref.ref, MappingProxyType, MethodType, BuiltinFunctionType)  # to what others hold
@@ -41,6 +42,7 @@ _TWO = (
 )  # fmt: skip
 _ONE = ("neg", "pos", "abs", "invert", "round", "floor", "ceil", "trunc")
 _QUESTIONS = ("lt", "le", "eq", "ne", "gt", "ge")
+_ORDER = ("lt", "le", "gt", "ge")
 _RARE = {"eq": True, "ne": False, "rest": False}
 
 
@@ -81,8 +83,10 @@ class _Watching:
 
 
 def _far(value: Any) -> Any:
-    """The number itself, which watches nothing."""
+    """The number itself, which watches nothing; afterwards, in what nobody finds, what it was in the last call."""
     if isinstance(value, _Watching):
+        if _asked.until is None:
+            return value.present
         return int.__pos__(value) if isinstance(value, int) else float.__pos__(value)  # type: ignore[arg-type]
     return value
 
@@ -177,6 +181,9 @@ class _Asked:
         answers: the answers there, the first ones.
         others: those that a call has got before; None if the answers stay as they are.
         until: the frame that has called the function; None outside.
+        is_turned: whether questions of order that no call has asked before get the answer that is not that of the
+            number far ahead, as in `3 < self.calls < 5`.
+        has_new: whether there were such questions.
     """
 
     def __init__(self) -> None:
@@ -184,6 +191,7 @@ class _Asked:
         self.answers: _Answers = {}
         self.others: _Answers | None = None
         self.until: FrameType | None = None
+        self.is_turned = self.has_new = False
 
 
 _asked = _Asked()
@@ -213,7 +221,12 @@ def _answer(question: str, present: bool, far: bool, frame: FrameType) -> bool:
     if place in _asked.places:
         return far
     _asked.places.add(place)
-    return not _asked.others[place] if place in _asked.others else _RARE.get(question, far)
+    if place in _asked.others:
+        return not _asked.others[place]
+    if question in _ORDER:
+        _asked.has_new = True
+        return far != _asked.is_turned
+    return _RARE.get(question, far)
 
 
 def _member(frame: FrameType) -> Any:
@@ -241,6 +254,12 @@ def _named_before(frame: FrameType) -> Any:
     if first.opname != "LOAD_CONST":
         found = {**frame.f_globals, **frame.f_locals}.get(found)
     return functools.reduce(lambda value, name: getattr(value, name, None), names, found)
+
+
+def refuse_many(calls: int) -> None:
+    """Raise a Refusal if a capture with numbers far ahead calls PyTorch so often, as a loop of so many steps does."""
+    if calls > _MOST_CALLS and _asked.until is not None and _asked.others is not None:
+        raise Refusal("a later call would call PyTorch very often")
 
 
 class Seen(Protocol):
@@ -439,6 +458,14 @@ class Counters(_Changes):
     def __exit__(self, *error: object) -> None:
         self._saves.__exit__(*error)
         super().__exit__(*error)
+
+    def rounds(self) -> Iterator[None]:
+        """Once, or twice if questions of order were new: enter this in each."""
+        _asked.is_turned = _asked.has_new = False
+        yield
+        if _asked.has_new:
+            _asked.is_turned = True
+            yield
 
     def change_only(self, name: str) -> None:
         """From now on, have what has other names be as it is."""

@@ -60,7 +60,7 @@ from bridge.programs.refusals import (
 from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.size_numbers import SizeNumber
 from bridge.programs.sizes import AllSizes, OtherForm, Unlike, for_all_sizes, is_family, is_inferring, trying
-from bridge.programs.stand_ins import Place, StandIns
+from bridge.programs.stand_ins import Place, StandIns, is_stand_in
 from bridge.programs.state import State, refuse_other
 from bridge.programs.written_down import Written, write_down
 
@@ -70,6 +70,7 @@ _NAMED = 8  # so many attributes are looked at for the one that an error names
 
 _NOTHING = ms.Tensor(np.zeros(0, np.bool_))
 
+_LARGEST = 1 << 26  # bytes of what is the same in each call, of which a digest is made
 _LEFT = (
     "{}: forward leaves something else there in each call, and a graph does not: it stays what the last call in "
     "PyNative mode left. Return it, or write it to a buffer"
@@ -506,7 +507,7 @@ class GraphProgram:
         try:
             if call is not None:
                 self._refuse_after_others(call)
-        except Refusal:
+        except BaseException:
             before.restore()
             raise
         finally:
@@ -551,8 +552,12 @@ class GraphProgram:
         with wanted.casting.around(wanted.device.partition(":")[0]), self.autocast():
             yield
 
-    def _captured_alike(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
-        """The plan, if the next call has the same."""
+    def _captured_alike(self, wanted: _Wanted, remembers: bool = True) -> tuple[plan.Plan, plan.Origin]:
+        """The plan, if the next call has the same.
+
+        Args:
+            remembers: whether attributes may stay as the call leaves them.
+        """
         if not wanted.is_count and store.has(self._key(replace(wanted, is_count=True))):
             raise UnknownSize
         before = Attributes(self.state.modules)
@@ -586,17 +591,23 @@ class GraphProgram:
                     if not _do_the_same(self._capture(wanted), found):
                         raise Refusal(keeps_between_calls(name))
                     found[0].leaves_elsewhere.append(name)
-                found[0].does = digest(origin.folded())
+                found[0].does = digest(origin.folded()) if origin.size <= _LARGEST else ""
         except BaseException:
             before.restore()
             raise
+        if not remembers:
+            found[0].remembers = []
         stays = found[0].remembers
         before.restore(besides=stays)
         found[0].left = [name for name in left if may_differ and name not in stays] + kept.unknown
         if of_state.isdisjoint(stays):
             return found
         # Whatever becomes of the state, the next call goes on with that.
-        next_one = self._captured_alike(wanted)
+        next_one = self._captured_alike(wanted, remembers=False)
+        if not {*stays}.isdisjoint(next_one[0].leaves):  # what makes it is not remembered, as a count of calls
+            before.restore()
+            found[0].remembers = []
+            return found
         next_one[0].leaves, next_one[0].remembers = found[0].leaves, stays
         return next_one
 
@@ -649,13 +660,17 @@ class GraphProgram:
         return keeps_between_calls(attribute) + in_line(owner and where_set(owner, name))
 
     def _does_without(self, places: Sequence[Place], found: tuple[plan.Plan, plan.Origin], wanted: _Wanted) -> bool:
-        """Whether the function does the same without what is in these places."""
+        """Whether the function does the same without what is in these places, and puts it nowhere else."""
+        now = Attributes(self.state.modules)
         with StandIns(places) as left:
             try:
                 does = _do_the_same(self._capture(wanted), found)
             except Exception:
                 return False
-        return does and not left.are_used
+        try:
+            return does and not left.are_used and not Attributes(self.state.modules).hold(is_stand_in)
+        finally:
+            now.restore()
 
     def _differs_now(
         self,
@@ -681,7 +696,15 @@ class GraphProgram:
             with noted:
                 now = self._capture(wanted)
             if _do_the_same(now, found):
-                return self._differs_later(found, wanted, noted.later())
+                counters = noted.later()
+                # What is put from one place to another is there for a later call, too.
+                if not {*after.changed()} <= {*counters.names}:
+                    after.give_data(now[1].data_of)
+                    second = Attributes(self.state.modules)
+                    if not _do_the_same(self._capture(wanted), found):
+                        return after.changed()[0]
+                    second.restore()
+                return self._differs_later(found, wanted, counters)
             if may_go_back:
                 before.restore()
                 found = self._capture(wanted)
@@ -695,7 +718,7 @@ class GraphProgram:
         """The name of a counter for which the function does something else in a later call; empty if there is none."""
         now, names = Attributes(self.state.modules), counters.names
 
-        def differs() -> bool:
+        def differs_once() -> bool:
             try:
                 with counters:
                     return not _do_the_same(self._capture(wanted), found)
@@ -703,6 +726,9 @@ class GraphProgram:
                 return True
             finally:
                 now.restore()
+
+        def differs() -> bool:
+            return any(differs_once() for _ in counters.rounds())
 
         if not names or not differs():
             return ""
@@ -753,7 +779,8 @@ class GraphProgram:
                         continue
                     if name:
                         raise Refusal(self._keeps(name))
-                    store.note_apart(call.name, other.name)
+                    if other.settings == settings:  # else not all was compared
+                        store.note_apart(call.name, other.name)
                 calls.note_apart(call, other)
 
     def _named_number(self) -> int:

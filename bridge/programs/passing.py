@@ -45,7 +45,7 @@ def memory_like(tensor: torch.Tensor) -> Output:
     return Output([], Spec((tensor.untyped_storage().nbytes() // tensor.itemsize,), tensor.dtype), True)
 
 
-def is_only_read(tape: Tape, calls: Sequence[Call], number: int) -> bool:
+def _is_only_read(tape: Tape, calls: Sequence[Call], number: int) -> bool:
     """Whether calls read a register's data, and do not write there. The gradient of batch norm in training takes the
     running statistics, and does not read them."""
     memory = storage_of(tape.tensors[number])
@@ -97,12 +97,12 @@ class Passing:
         other._of_constants, other._of_outputs = {}, {}
         return other
 
-    def add(self, number: int, is_only_read: bool) -> None:
-        """Pass a register of forward's, which has no marks.
+    def add(self, number: int, calls: Sequence[Call]) -> None:
+        """Pass a register of forward's, which has no marks. What forward has written to is passed as it is after
+        forward: another call may write there before this one's gradient reads it.
 
         Args:
-            is_only_read: see `is_only_read`. Then what forward has written to is passed as it is after forward: another
-                call may write there before this one's gradient reads it.
+            calls: those of the program that takes it.
         """
         tensor = self.tape.tensors[number]
         storage = storage_of(tensor)
@@ -112,7 +112,7 @@ class Passing:
         elif (
             storage in self._inputs
             and self._input(storage).dtype == tensor.dtype
-            and not (is_only_read and storage in self._written)
+            and not (storage in self._written and _is_only_read(self.tape, calls, number))
         ):
             self._of_inputs.setdefault(self._inputs[storage], []).append(number)
         else:

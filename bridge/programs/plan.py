@@ -86,7 +86,7 @@ class Plan:
         remembers: the names of those of them that its next calls leave as they are, as what is computed once.
         leaves_elsewhere: the names of what it leaves for them in files and classes, and around functions.
         modes: those of the modules' parts after a call that changes them, and of which it does so.
-        does: what tells from others what the function does (folded.py).
+        does: what tells from others what the function does (folded.py); empty if that is too large.
         left_out, replaced: see State. The function of the first is one that differentiates.
     """
 
@@ -144,6 +144,7 @@ class Origin:
         data_of: gives the data of a tensor that it has made; None if it is not the same in each call. Frozen parameters
             and buffers are taken for the same, if the function does not write to them.
         folded: gives what is equal where two captures do the same (folded.py).
+        size: the bytes of constants, and of inputs that are the same in each call.
         kept: what it has left elsewhere.
         taken: the storages of tensors with data that it takes, and whether it takes these for constant.
         held: the tensors of the state that it takes to hold what they hold now (held.py), by their positions.
@@ -156,6 +157,7 @@ class Origin:
     is_constant: Callable[[torch.Tensor], bool]
     data_of: Callable[[torch.Tensor], torch.Tensor | None]
     folded: Callable[[], Any]
+    size: int
     kept: KeptElsewhere
     taken: dict[int, bool]
     held: dict[int, torch.Tensor]
@@ -311,6 +313,7 @@ def _origin(captured: Captured, state: Sequence[torch.Tensor]) -> Origin:
         tape.is_constant,
         functools.partial(tape.data_with, frozen),
         folding(captured, frozen),
+        sum(tensor.nbytes for tensor in (*tape.constants.values(), *frozen.values())),
         tape.kept,
         tape.taken(),
         tape.held.taken,

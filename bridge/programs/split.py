@@ -14,7 +14,7 @@ from bridge.programs.capture import Captured
 from bridge.programs.listing import Listing, Output, constants, is_once, live, new_register, taken, used
 from bridge.programs.memory import is_whole, storage_of
 from bridge.programs.parts import parts, with_copies
-from bridge.programs.passing import Passing, Source, is_only_read, memory_like, of_part
+from bridge.programs.passing import Passing, Source, memory_like, of_part
 from bridge.programs.segments import segments
 from bridge.programs.tables import is_table
 from bridge.programs.tape import Tape
@@ -234,7 +234,7 @@ def _complete(program: Listing, passing: Passing, given: Sequence[Given]) -> lis
     wanted = taken(program)
     for number in wanted:
         if number not in known:
-            passing.add(number, is_only_read(program.tape, program.calls, number))
+            passing.add(number, program.calls)
     views = passing.views(program)
     for one in given:
         registers = [number for number in one.registers if number in wanted]

@@ -69,6 +69,11 @@ _NAMES = ["__getattribute__", *_IN_THREE, *(f"__{name}__" for name in _OTHERS)]
 _StandIn = type("_StandIn", (), {name: _noting(name) for name in _NAMES} | {"__bool__": _truth})
 
 
+def is_stand_in(value: Any) -> bool:
+    """Whether a value is one."""
+    return type(value) is _StandIn
+
+
 class StandIns:
     """Inside, stand-ins are where values were.
 
@@ -92,7 +97,8 @@ class StandIns:
     def __exit__(self, *_: object) -> None:
         self.are_used = _watch.is_used
         for place, key, value in self._values:
-            place[key] = value
+            if is_stand_in(place.get(key)):
+                place[key] = value
 
 
 class watched:

@@ -41,6 +41,7 @@ from bridge.programs.calls import (
     registers,
     results_of,
 )
+from bridge.programs.counters import refuse_many
 from bridge.programs.data_floats import DataFloats
 from bridge.programs.data_sizes import MOST_ANSWERS, DataSizes, Place, Sizes, Told, UnknownSize, is_put, put
 from bridge.programs.drawn_ranges import answer_of_all, bounds
@@ -311,6 +312,7 @@ class Tape(TorchDispatchMode):
             raise Refusal(no_single_operator(func))
         self.data_sizes.end_if_met()
         self.asked += 1
+        refuse_many(self.asked)
         if func is torch.ops.aten.masked_select.default:
             args = args[0], self._whole_mask(*args)
         elif func is zero_tensors.MADE:
