@@ -55,7 +55,7 @@ _SAVES = [Replacement(holder, "save", _save) for holder in (torch, torch.seriali
 
 
 class _Watching:
-    """A number that is far ahead.
+    """A number that calls have changed: the present one, or one that is far ahead.
 
     Attributes:
         present: what it was in the last call.
