@@ -125,6 +125,16 @@ def check(call: Callable[..., Any], reference: Scaled, rows: int) -> None:
     assert call(ones(rows)).asnumpy().tobytes() == expected.detach().cpu().numpy().tobytes()
 
 
+def check_training_is_refused_after_evaluation(module: Scaled, attribute: str) -> None:
+    net = bridge.cell(module)
+    call = jitted(net)
+    net.set_train(False)
+    call(ones(3))
+    net.set_train()
+    with pytest.raises(RuntimeError, match=rf"\.{attribute} changes in a call"):
+        call(ones(3))
+
+
 @pytest.mark.parametrize("make", [Longest, LongestAsInt, BySize, InASet, InAnArray])
 def test_a_call_of_another_size_reads_what_one_leaves(make: Callable[[], Scaled]) -> None:
     for _ in range(2):  # the second Cell has the programs that the first one kept
@@ -138,13 +148,7 @@ def test_a_call_of_another_size_reads_what_one_leaves(make: Callable[[], Scaled]
 
 @pytest.mark.parametrize("make", [ByMode, ByModeATensor])
 def test_a_call_in_another_mode_reads_what_one_leaves(make: Callable[[], Scaled]) -> None:
-    net = bridge.cell(make())
-    call = jitted(net)
-    net.set_train(False)
-    call(ones(3))
-    net.set_train()
-    with pytest.raises(RuntimeError, match=r"\.factor changes in a call"):
-        call(ones(3))
+    check_training_is_refused_after_evaluation(make(), "factor")
 
 
 def test_another_answer_of_data_reads_what_one_leaves() -> None:
@@ -441,13 +445,7 @@ def test_what_another_call_reads_in_some_way(read: Any, left: Any) -> None:
                 self.last = left or x.detach().mean()
             self.factor = 1.0 if self.training else read(x, self.last)
 
-    net = bridge.cell(Reads())
-    call = jitted(net)
-    net.set_train(False)
-    call(ones(3))
-    net.set_train()
-    with pytest.raises(RuntimeError, match=r"\.last changes in a call"):
-        call(ones(3))
+    check_training_is_refused_after_evaluation(Reads(), "last")
 
 
 class StopsTraining(Scaled):

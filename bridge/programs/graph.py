@@ -662,13 +662,12 @@ class GraphProgram:
     def _does_without(self, places: Sequence[Place], found: tuple[plan.Plan, plan.Origin], wanted: _Wanted) -> bool:
         """Whether the function does the same without what is in these places, and puts it nowhere else."""
         now = Attributes(self.state.modules)
-        with StandIns(places) as left:
-            try:
-                does = _do_the_same(self._capture(wanted), found)
-            except Exception:
-                return False
         try:
+            with StandIns(places) as left:
+                does = _do_the_same(self._capture(wanted), found)
             return does and not left.are_used and not Attributes(self.state.modules).hold(is_stand_in)
+        except Exception:
+            return False
         finally:
             now.restore()
 
