@@ -2,19 +2,23 @@
 
     python scripts/bench_programs.py [--rounds 9] [--only llama] [--threads 1]
     python scripts/bench_programs.py --device GPU
+    python scripts/bench_programs.py --busy
 
 `gradients` are those of all parameters, with the results; `training` is that and a step of AdamW. Every way waits for
 all that it computes. The ways "in one" call bridge.value_and_grad in place of mindspore.value_and_grad; in graph mode
 all of a step is one ms.jit. The ways take turns with a pause between them, because threads of the last way may still
 spin. PyTorch's rows have its times and memory; in the others is the median of a way's over PyTorch's of the same round.
-torch.compile stands there for comparison, if there is a compiler of C++. Peak memory is that of steps of training in a
-process of its own: on a CPU what they add to its resident memory, which says nothing of networks that need less than
-some 20 MB; on a GPU what the allocators of both frameworks have given out.
+torch.compile stands there for comparison, if there is a compiler of C++. With `--busy` another process keeps a core
+busy meanwhile. Threads wait for each other then, in some steps long and in others not, so all medians are means there,
+and a measurement takes longer. Peak memory is that of steps of training in a process of its own: on a CPU what they add
+to its resident memory, which says nothing of networks that need less than some 20 MB; on a GPU what the allocators of
+both frameworks have given out.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import functools
 import itertools
@@ -26,7 +30,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import mindspore as ms
@@ -40,6 +44,8 @@ from bridge.op import devices
 
 PAUSE = 0.05  # seconds
 LEAST = 0.3  # seconds that a measurement takes at least
+LEAST_BUSY = 2.0  # the same where another process keeps a core busy
+BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
 RATE = 1e-6  # so small that no step of the many leads to other numbers than usual
 
 
@@ -140,20 +146,32 @@ def finish() -> None:
         torch.cuda.synchronize()
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    """Of one call: the median of those in a row."""
+def seconds(call: Callable[[], Any], busy: bool = False) -> float:
+    """Of one call: the median of those in a row, or beside a busy process their mean."""
     time.sleep(PAUSE)
     call()
     finish()
     times = [time.perf_counter()]
-    while times[-1] - times[0] < LEAST or len(times) < 3:
+    while times[-1] - times[0] < (LEAST_BUSY if busy else LEAST) or len(times) < 3:
         call()
         finish()
         times.append(time.perf_counter())
-    return statistics.median(after - before for before, after in itertools.pairwise(times))
+    middle = statistics.fmean if busy else statistics.median
+    return middle(after - before for before, after in itertools.pairwise(times))
 
 
-def measure(name: str, rounds: int) -> str:
+@contextlib.contextmanager
+def busy_core() -> Iterator[None]:
+    """Another process that keeps a core busy."""
+    process = subprocess.Popen([sys.executable, "-c", BUSY])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def measure(name: str, rounds: int, busy: bool) -> str:
     """The rows of a network."""
     torch.manual_seed(0)
     make, array = networks()[name]
@@ -161,11 +179,14 @@ def measure(name: str, rounds: int) -> str:
     made = {way: WAYS[way](copy.deepcopy(module), array) for way in ways_here()}
     rows = {way: f"  {way:16}" for way in made}
     for part in Calls._fields:
-        times = [{way: seconds(getattr(calls, part)) for way, calls in made.items()} for _ in range(rounds)]
+        with busy_core() if busy else contextlib.nullcontext():
+            times = [{way: seconds(getattr(calls, part), busy) for way, calls in made.items()} for _ in range(rounds)]
+        middle = {way: (statistics.fmean if busy else statistics.median)(one[way] for one in times) for way in rows}
         for way in rows:
             ratio = statistics.median(one[way] / one["PyTorch"] for one in times)
-            own = f"{1e3 * statistics.median(one[way] for one in times):8.2f} ms"
-            rows[way] += own if way == "PyTorch" else f"{ratio:11.2f}"
+            if busy:
+                ratio = middle[way] / middle["PyTorch"]
+            rows[way] += f"{1e3 * middle[way]:8.2f} ms" if way == "PyTorch" else f"{ratio:11.2f}"
     command = [sys.executable, __file__, "--threads", str(torch.get_num_threads()), "--device", devices.target()]
     # MindSpore may print before.
     used = {way: int(subprocess.check_output([*command, "--peak", way, name]).split()[-1]) for way in OWN}
@@ -223,6 +244,7 @@ def main() -> None:
     parser.add_argument("--only", choices=sorted(ON_CPU | ON_GPU), help="one network")
     parser.add_argument("--device", choices=("CPU", "GPU"), default="CPU")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of PyTorch, in all ways")
+    parser.add_argument("--busy", action="store_true", help="beside a process that keeps a core busy")
     parser.add_argument("--peak", choices=OWN, help=argparse.SUPPRESS)
     parser.add_argument("name", nargs="?", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -233,7 +255,7 @@ def main() -> None:
         return
     print(" " * 18 + "".join(f"{part:>11}" for part in (*Calls._fields, "memory")))
     for name in networks() if options.only is None else [options.only]:
-        print(measure(name, options.rounds), flush=True)
+        print(measure(name, options.rounds, options.busy), flush=True)
     print(f"MindSpore's own gradient of one multiplication takes {least()}, in PyNative and in graph mode.")
 
 
