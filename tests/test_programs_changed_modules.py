@@ -22,7 +22,7 @@ from mindspore import nn
 import bridge
 import of_users.settings
 from bridge import aten, optim
-from bridge.programs import attributes, plan
+from bridge.programs import attributes, plan, seen
 from of_users import networks, settings
 from shared import data, modes, on_device, torch_device
 
@@ -908,14 +908,15 @@ def test_many_objects_that_lead_to_each_other_are_looked_at_a_few_times(monkeypa
             return x * PARTS[-1].weight
 
     looks = 0
-    own = attributes._children
+    own = seen.children_of
 
-    def counted(seen: Any) -> Any:
+    def counted(one: Any) -> Any:
         nonlocal looks
         looks += 1
-        return own(seen)
+        return own(one)
 
-    monkeypatch.setattr(attributes, "_children", counted)
+    for module in (attributes, seen):
+        monkeypatch.setattr(module, "children_of", counted)
     net, x = bridge.cell(Scales()), ms.Tensor(data(2, 3))
 
     @ms.jit

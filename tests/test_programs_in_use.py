@@ -26,7 +26,7 @@ import bridge
 from bridge import aten
 from bridge import nn as tnn
 from bridge.op import devices
-from bridge.programs.attributes import Settings
+from bridge.programs.settings import Settings
 from shared import FailsInBackward, data
 
 Differentiate = Callable[..., Callable[..., Any]]

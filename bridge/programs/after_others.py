@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,7 +18,8 @@ import torch
 
 from bridge.programs.attributes import Attributes
 from bridge.programs.folded import digest
-from bridge.programs.plan import Origin, Plan
+from bridge.programs.later_calls import Captured, do_the_same
+from bridge.programs.plan import Plan
 from bridge.programs.stand_ins import StandIns
 
 _OTHERS = 3  # so many calls each one is compared with
@@ -33,7 +34,7 @@ class _Program(Protocol):
     def modules(self) -> Sequence[torch.nn.Module]:
         """Those that it runs."""
 
-    def capture_leaving(self, wanted: Any) -> tuple[Plan, Origin]:
+    def capture_leaving(self, wanted: Any) -> Captured:
         """A new plan of a call, whose attributes stay as the call leaves them."""
 
 
@@ -119,15 +120,11 @@ class PlannedCalls:
         self._apart[one.pair(other)] += 1
 
 
-def left_for(one: Planned, other: Planned, do_the_same: Callable[[Any, Any], bool]) -> str | None:
+def left_for(one: Planned, other: Planned) -> str | None:
     """The name of what a call leaves otherwise, if the other one does something else then, or the reverse; empty if
-    there is none, and None where a call cannot be captured as things are now.
-
-    Args:
-        do_the_same: tells it of two captures.
-    """
+    there is none, and None where a call cannot be captured as things are now."""
     if one.plan.leaves or other.plan.leaves:
-        name = _left_in_attributes(one, other, do_the_same)
+        name = _left_in_attributes(one, other)
         if name != "":
             return name
     for call, first in ((other, one), (one, other)):
@@ -138,7 +135,7 @@ def left_for(one: Planned, other: Planned, do_the_same: Callable[[Any, Any], boo
     return there[0] if there and not all(map(_does_as_planned, (one, other))) else ""
 
 
-def _left_in_attributes(one: Planned, other: Planned, do_the_same: Callable[[Any, Any], bool]) -> str | None:
+def _left_in_attributes(one: Planned, other: Planned) -> str | None:
     """The same of attributes."""
     if _reads_nothing(one, other) and _reads_nothing(other, one):
         return ""
@@ -154,7 +151,7 @@ def _left_in_attributes(one: Planned, other: Planned, do_the_same: Callable[[Any
         for call, own, first in ((other, left[1], left[0]), (one, left[0], left[1])):
             if first.names:
                 first.after.restore()
-                if not _does_the_same(call, own, do_the_same):
+                if not _does_the_same(call, own):
                     return first.names[0]
                 before.restore()
         return ""
@@ -198,7 +195,7 @@ def _reads_nothing(call: Planned, other: Planned) -> bool:
 class _Left:
     """What a call has done, and left."""
 
-    found: tuple[Plan, Origin]
+    found: Captured
     after: Attributes
     names: list[str]
 
@@ -223,14 +220,14 @@ def _does_as_planned(call: Planned) -> bool:
         before.restore()
 
 
-def _does_the_same(call: Planned, own: _Left, do_the_same: Callable[[Any, Any], bool]) -> bool:
+def _does_the_same(call: Planned, own: _Left) -> bool:
     try:
         return do_the_same(_capture(call), own.found)
     except Exception:
         return False
 
 
-def _capture(call: Planned) -> tuple[Plan, Origin]:
+def _capture(call: Planned) -> Captured:
     """A new plan of a call, in its modes. Attributes stay as the call leaves them."""
     program = _program(call)
     with in_modes(_parts(program), call.training):

@@ -18,9 +18,9 @@ import torch
 
 from bridge.primitive.kernel import one_at_a_time
 from bridge.programs.after_others import Planned, PlannedCalls
-from bridge.programs.attributes import Settings
 from bridge.programs.counters import Counters, Noted
 from bridge.programs.in_cpp import library
+from bridge.programs.settings import Settings
 from bridge.programs.unchanged import Watched
 
 MANY = 8  # graphs of a module; a value that changes in each step has more

@@ -12,11 +12,10 @@ import dis
 import functools
 import operator
 import sys
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from types import BuiltinFunctionType, CodeType, FrameType, MappingProxyType, MethodType
-from typing import Any, NamedTuple, Protocol
+from types import BuiltinFunctionType, CodeType, FrameType, MethodType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,15 +25,14 @@ from bridge.programs.calls import Refusal
 from bridge.programs.kept_elsewhere import is_own
 from bridge.programs.named_values import Cells
 from bridge.programs.replaced import Replacement, replaced
+from bridge.programs.seen import LEADING, PLAIN, Seen, refill
 from bridge.programs.written_down import slots_of
 
 _FAR = 1_000_003  # a prime, as every second or hundredth call may be another one
 _MOST_CALLS = 20_000
 _LONGER = 1_009  # so many times what a list has grown by in a call
 _KINDS = (int, float)
-_LEADING = (weakref.ref, MappingProxyType, MethodType, BuiltinFunctionType)  # to what others hold
 _WITH_HASHES = (set, frozenset, dict)
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 # Dictionaries and sets ask whether a number is the one that they have, which decides nothing by itself.
 _ASKING = ("COMPARE_OP", "CONTAINS_OP")
 _TWO = (
@@ -262,13 +260,6 @@ def refuse_many(calls: int) -> None:
         raise Refusal("a later call would call PyTorch very often")
 
 
-class Seen(Protocol):
-    """What somebody saw of a value (attributes.py)."""
-
-    value: Any
-    held: Any
-
-
 class Root(NamedTuple):
     """A value that has a name.
 
@@ -348,7 +339,7 @@ def _all(roots: Iterable[Root]) -> Iterator[tuple[tuple[Any, ...], Any, Any, See
 
 def _may_be_set(value: Any) -> bool:
     """Whether what a value holds is its own, and may be another."""
-    if isinstance(value, (tuple, functools.partial, *_LEADING)):
+    if isinstance(value, (tuple, functools.partial, *LEADING, MethodType, BuiltinFunctionType)):
         return False
     return isinstance(value, (dict, list, deque)) or hasattr(value, "__dict__") or bool(slots_of(value))
 
@@ -480,7 +471,7 @@ class Counters(_Changes):
             with contextlib.suppress(Exception):  # a list has become shorter
                 change.put_back()
         for holder, key, seen in self._now.values():
-            if holder is not None and isinstance(seen.value, _PLAIN):
+            if holder is not None and isinstance(seen.value, (*PLAIN, type(None))):
                 with contextlib.suppress(Exception):
                     if _get(holder, key) is not seen.value:
                         _set(holder, key, seen.value)
@@ -514,17 +505,12 @@ def _change(name: str, before: Seen, holder: Any, key: Any, now: Seen) -> _Chang
             grown = max(grown, any(map(operator.is_not, had, items)))
         if items and grown > 0:
             more = items[-1:] * (grown * _LONGER)
-            return _Change(name, None, lambda: value.extend(more), lambda: _refill(value, items))
+            return _Change(name, None, lambda: value.extend(more), lambda: refill(value, dict(enumerate(items))))
     return None
 
 
 def _write(array: Any, data: Any) -> None:
     array[...] = data
-
-
-def _refill(row: Any, items: list[Any]) -> None:
-    row.clear()
-    row.extend(items)
 
 
 def _take_out(holder: Any, key: Any, value: Any) -> None:

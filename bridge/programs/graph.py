@@ -29,13 +29,12 @@ from bridge.primitive.launch_errors import has_class
 from bridge.programs import plan, result_tree, stand_ins, store, tree
 from bridge.programs.after_others import Planned, PlannedCalls, in_modes, left_for
 from bridge.programs.alike import named_integers
-from bridge.programs.attributes import Attributes, is_layers_own
+from bridge.programs.attributes import Attributes
 from bridge.programs.calls import AsksForData, Refusal, in_line
 from bridge.programs.capture import Spec
 from bridge.programs.casting import Casting
 from bridge.programs.choices import choices
 from bridge.programs.configurations import Configuration, configuration_of
-from bridge.programs.counters import Counters, Noted
 from bridge.programs.counts import CARRIER, NoSize, Uneven
 from bridge.programs.data_sizes import Line, Sizes, UnknownSize
 from bridge.programs.drawn_arrays import capture_again
@@ -44,6 +43,7 @@ from bridge.programs.graph_arguments import Arguments, spec_of
 from bridge.programs.held import Changes
 from bridge.programs.kept_elsewhere import is_own
 from bridge.programs.kernel import count_kernel, program_call, program_results
+from bridge.programs.later_calls import Captured, LaterCalls, do_the_same
 from bridge.programs.modes import changed_before, note_differentiated, note_written
 from bridge.programs.module_code import asks_whether_one, where_set
 from bridge.programs.refusals import (
@@ -60,13 +60,11 @@ from bridge.programs.refusals import (
 from bridge.programs.replaced import Replacement, replaced
 from bridge.programs.size_numbers import SizeNumber
 from bridge.programs.sizes import AllSizes, OtherForm, Unlike, for_all_sizes, is_family, is_inferring, trying
-from bridge.programs.stand_ins import Place, StandIns, is_stand_in
 from bridge.programs.state import State, refuse_other
 from bridge.programs.written_down import Written, write_down
 
 # After so many captures it is likely that there is no end to them.
 _MANY = 32
-_NAMED = 8  # so many attributes are looked at for the one that an error names
 
 _NOTHING = ms.Tensor(np.zeros(0, np.bool_))
 
@@ -482,7 +480,7 @@ class GraphProgram:
         """The plan for inputs like these: the one kept, or a new one."""
         taken: dict[int, bool] | None = None
 
-        def captured() -> tuple[plan.Plan, plan.Origin]:
+        def captured() -> Captured:
             nonlocal taken
             found = self._captured_alike(wanted)
             taken = found[1].taken
@@ -552,7 +550,7 @@ class GraphProgram:
         with wanted.casting.around(wanted.device.partition(":")[0]), self.autocast():
             yield
 
-    def _captured_alike(self, wanted: _Wanted, remembers: bool = True) -> tuple[plan.Plan, plan.Origin]:
+    def _captured_alike(self, wanted: _Wanted, remembers: bool = True) -> Captured:
         """The plan, if the next call has the same.
 
         Args:
@@ -582,13 +580,14 @@ class GraphProgram:
                 of_state = before.holding(lambda one: isinstance(one, FakeTensor) and not origin.is_constant(one))
                 before.give_data(origin.data_of)
                 found[0].leaves, found[0].leaves_elsewhere = sorted({*changed} - {*in_globals}), sorted(in_globals)
-                other = self._look_at_the_next(found, wanted, before, changed, new)
+                later = LaterCalls(self.state.modules, lambda: self._capture(wanted), found, before, changed)
+                other = later.name_of_use(new, is_for_many=bool(wanted.unknown or wanted.numbers))
             kept.forget()
             if other:
                 raise Refusal(self._keeps(other))
             if not (wanted.is_count or wanted.is_quick):
                 if named is not None and (name := named.changed(named_before)):
-                    if not _do_the_same(self._capture(wanted), found):
+                    if not do_the_same(self._capture(wanted), found):
                         raise Refusal(keeps_between_calls(name))
                     found[0].leaves_elsewhere.append(name)
                 found[0].does = digest(origin.folded()) if origin.size <= _LARGEST else ""
@@ -611,37 +610,6 @@ class GraphProgram:
         next_one[0].leaves, next_one[0].remembers = found[0].leaves, stays
         return next_one
 
-    def _look_at_the_next(
-        self,
-        found: tuple[plan.Plan, plan.Origin],
-        wanted: _Wanted,
-        before: Attributes,
-        changed: Sequence[str],
-        new: set[str],
-    ) -> str:
-        """The name of what a call leaves and a later one does something else by; empty if there is none. Notes in the
-        plan what it overwrites and remembers.
-
-        Args:
-            before: what the call has found.
-            changed: the names of what it leaves.
-            new: of attributes, those that hold tensors which each call makes anew.
-        """
-        own, unknown = found[0], found[1].kept.unknown
-        after = Attributes(self.state.modules)
-        places = None if own.leaves_elsewhere or unknown else before.places_set()
-        own.overwrites = places is not None and self._does_without(places, found, wanted)
-        if own.overwrites:
-            return ""
-        other = self._differs_now(found, wanted, before, changed, not own.leaves_elsewhere)
-        # Programs for many sizes are alike if each begins with the same.
-        if not (other or wanted.unknown or wanted.numbers or own.leaves_elsewhere or unknown):
-            once = {*before.changed()} - {*after.changed()}
-            # Hooks stay with no graph, and what goes with them, or with data of one call, would be half.
-            if once.isdisjoint(new) and not any(map(is_layers_own, once)):
-                own.remembers = sorted(once)
-        return other
-
     def _remember(self, names: Sequence[str], wanted: _Wanted) -> None:
         """Have attributes with these names be as a call leaves them for its next ones."""
         before = Attributes(self.state.modules)
@@ -659,105 +627,7 @@ class GraphProgram:
         owner = next((part for root, own, part in parts if f"{root}.{own}".rstrip(".") == path), None)
         return keeps_between_calls(attribute) + in_line(owner and where_set(owner, name))
 
-    def _does_without(self, places: Sequence[Place], found: tuple[plan.Plan, plan.Origin], wanted: _Wanted) -> bool:
-        """Whether the function does the same without what is in these places, and puts it nowhere else."""
-        now = Attributes(self.state.modules)
-        try:
-            with StandIns(places) as left:
-                does = _do_the_same(self._capture(wanted), found)
-            return does and not left.are_used and not Attributes(self.state.modules).hold(is_stand_in)
-        except Exception:
-            return False
-        finally:
-            now.restore()
-
-    def _differs_now(
-        self,
-        found: tuple[plan.Plan, plan.Origin],
-        wanted: _Wanted,
-        before: Attributes,
-        changed: Sequence[str],
-        may_go_back: bool,
-    ) -> str:
-        """The name of what the function uses of what its calls change, if a later call does something else; else empty.
-
-        PyTorch keeps what it has found without data, and a later capture may lay memory out otherwise for that: so the
-        first call is captured again, too. What counts calls may do something much later (counters.py).
-
-        Args:
-            before: what the first call has found.
-            changed: the names of what has changed.
-            may_go_back: whether all of that can be put back.
-        """
-        after = Attributes(self.state.modules)
-        noted = Noted(before.roots_then(), after.roots)
-        try:
-            with noted:
-                now = self._capture(wanted)
-            if _do_the_same(now, found):
-                counters = noted.later()
-                # What is put from one place to another is there for a later call, too.
-                if not {*after.changed()} <= {*counters.names}:
-                    after.give_data(now[1].data_of)
-                    second = Attributes(self.state.modules)
-                    if not _do_the_same(self._capture(wanted), found):
-                        return after.changed()[0]
-                    second.restore()
-                return self._differs_later(found, wanted, counters)
-            if may_go_back:
-                before.restore()
-                found = self._capture(wanted)
-                if _do_the_same(found, now):
-                    return ""
-        except Exception:
-            pass
-        return self._used(found, wanted, before, after, changed) if may_go_back else changed[0]
-
-    def _differs_later(self, found: tuple[plan.Plan, plan.Origin], wanted: _Wanted, counters: Counters) -> str:
-        """The name of a counter for which the function does something else in a later call; empty if there is none."""
-        now, names = Attributes(self.state.modules), counters.names
-
-        def differs_once() -> bool:
-            try:
-                with counters:
-                    return not _do_the_same(self._capture(wanted), found)
-            except (Exception, SystemExit):
-                return True
-            finally:
-                now.restore()
-
-        def differs() -> bool:
-            return any(differs_once() for _ in counters.rounds())
-
-        if not names or not differs():
-            return ""
-        for name in names[:_NAMED] if len(names) > 1 else ():
-            counters.change_only(name)
-            if differs():
-                return name
-        return names[0]
-
-    def _used(
-        self,
-        found: tuple[plan.Plan, plan.Origin],
-        wanted: _Wanted,
-        before: Attributes,
-        after: Attributes,
-        changed: Sequence[str],
-    ) -> str:
-        """The first of these names with which alone, as a call has left it, the next call does something else."""
-        for name in changed[:_NAMED] if len(changed) > 1 else ():
-            before.restore()
-            after.restore_only(name)
-            try:
-                does = _do_the_same(self._capture(wanted), found)
-            except Exception:
-                does = False
-            if not does:
-                return name
-        return changed[0]
-
-    def capture_leaving(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
+    def capture_leaving(self, wanted: _Wanted) -> Captured:
         """A new plan of a call, whose attributes stay as the call leaves them."""
         before = Attributes(self.state.modules)
         found, origin = self._capture(wanted)
@@ -773,7 +643,7 @@ class GraphProgram:
         for calls, settings in known or [(self._calls, self._named_number())]:
             for other in calls.others(call):
                 if not store.are_apart(call.name, other.name):
-                    name = left_for(other, replace(call, settings=settings), _do_the_same)
+                    name = left_for(other, replace(call, settings=settings))
                     if name is None:
                         continue
                     if name:
@@ -785,7 +655,7 @@ class GraphProgram:
     def _named_number(self) -> int:
         return 0 if self.state.named is None else self.state.named.last_number
 
-    def _capture(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
+    def _capture(self, wanted: _Wanted) -> Captured:
         """A new plan. What asks for data may ask for none where PyTorch compiles it, as transformers 4 does."""
         own, is_asked = torch.compiler.is_compiling, False
 
@@ -811,7 +681,7 @@ class GraphProgram:
             warnings.warn(f"{self.name}: {_AS_COMPILED}{lines}", stacklevel=1)
             return found
 
-    def _capture_lending(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
+    def _capture_lending(self, wanted: _Wanted) -> Captured:
         try:
             found = self._captured(wanted)
         except UnknownSize:
@@ -824,7 +694,7 @@ class GraphProgram:
                 return found
         return self._captured(wanted)  # a buffer that it puts another tensor in the place of is a copy now
 
-    def _captured(self, wanted: _Wanted) -> tuple[plan.Plan, plan.Origin]:
+    def _captured(self, wanted: _Wanted) -> Captured:
         before = Attributes(self.state.modules)
         try:
             try:
@@ -838,7 +708,7 @@ class GraphProgram:
             before.restore()
             raise
 
-    def _captured_from(self, before: Attributes, wanted: _Wanted, but_checks: bool) -> tuple[plan.Plan, plan.Origin]:
+    def _captured_from(self, before: Attributes, wanted: _Wanted, but_checks: bool) -> Captured:
         form: Any = None
         left_out: list[str] = []
         arguments, specs, device = wanted.arguments, wanted.specs, wanted.device
@@ -904,10 +774,6 @@ class GraphProgram:
         for what in left_out:
             warnings.warn(f"{self.name}: {what}", stacklevel=1)
         return found, origin
-
-
-def _do_the_same(one: tuple[plan.Plan, plan.Origin], other: tuple[plan.Plan, plan.Origin]) -> bool:
-    return one[0] == other[0] or (one[0].tree == other[0].tree and one[1].folded() == other[1].folded())
 
 
 def _in_mode(roots: Sequence[torch.nn.Module]) -> Callable[[Callable[[], Any]], Any]:

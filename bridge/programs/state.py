@@ -20,11 +20,11 @@ from bridge.primitive import direct
 from bridge.primitive.kernel import one_at_a_time
 from bridge.primitive.tensors import torch_view, wait_for_pytorch
 from bridge.programs import modes
-from bridge.programs.attributes import note_inputs
 from bridge.programs.calls import Refusal, in_line
 from bridge.programs.memory import storage_of
 from bridge.programs.module_code import where_set
 from bridge.programs.named_constants import NamedConstants
+from bridge.programs.settings import note_inputs
 
 # A tensor that several programs have is one Parameter, and a Parameter that they have is one tensor, which it keeps.
 _parameters = WeakIdKeyDictionary()
