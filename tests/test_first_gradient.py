@@ -4,6 +4,8 @@ of which it begins none."""
 from __future__ import annotations
 
 import copy
+import dataclasses
+import types
 from typing import Any
 
 import mindspore as ms
@@ -208,6 +210,47 @@ def test_the_gradient_of_pytorchs_tensor_is_refused(differentiated: Any) -> None
         differentiated(weights)(x)
     np.testing.assert_array_equal(ms.grad(value)(x).asnumpy(), np.ones((2, 3)))  # MindSpore goes on
     assert bridge.value_and_grad(log_prob, None, weights)(x)[1][0].asnumpy().any()
+
+
+@dataclasses.dataclass
+class Found:
+    loss: Any
+    scores: Any
+
+
+class Gives(torch.nn.Module):
+    """What one of these makes of a layer's result."""
+
+    def __init__(self, make: Any) -> None:
+        super().__init__()
+        self.layer, self.make = torch.nn.Linear(3, 2), make
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.make(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda y: torch.distributions.Normal(y, 1.0), "torch.distributions.normal.Normal"),
+        (lambda y: Found(y.sum(), [y]), "Found"),
+        (lambda y: types.SimpleNamespace(loss=y.sum()), "types.SimpleNamespace"),
+    ],
+)
+def test_the_gradient_of_an_object_is_refused(make: Any, kind: str) -> None:
+    """MindSpore does not look into it, and would give zeros."""
+    net, x = bridge.cell(Gives(make)), ms.Tensor(np.ones((2, 3), np.float32))
+    weights = ms.ParameterTuple(net.trainable_params())
+    for function in (net, lambda x: [net(x)]):
+        with pytest.raises(TypeError, match=rf"the function gives an object of .*{kind}, .*: have the function give"):
+            ms.value_and_grad(function, None, weights)(x)
+
+
+def test_the_gradient_of_what_an_object_holds() -> None:
+    net, x = bridge.cell(Gives(lambda y: Found(y.sum(), [y]))), ms.Tensor(np.ones((2, 3), np.float32))
+    weights = ms.ParameterTuple(net.trainable_params())
+    _, gradients = ms.value_and_grad(lambda x: net(x).loss, None, weights)(x)
+    assert [gradient.asnumpy().tolist() for gradient in gradients] == [[[2.0] * 3] * 2, [2.0] * 2]
 
 
 def test_pytorchs_tensor_may_stand_beside_what_is_differentiated() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import mindspore as ms
@@ -39,20 +42,45 @@ def _in_torch(cls: type, function: Any, types: Any, args: Any = (), kwargs: Any 
 
 def why_no_gradient(result: Any) -> str:
     """Why `mindspore.grad` finds no gradient of what a function gives: it is PyTorch's tensor, or has one in it that
-    requires a gradient. Else empty."""
-    if in_program.is_inside() or not (isinstance(result, torch.Tensor) or _has_torch_tensor(result)):
+    requires a gradient, or an object has all its tensors. Else empty."""
+    if in_program.is_inside():
         return ""
-    return (
-        "mindspore.grad and value_and_grad: the function gives PyTorch's tensor, and MindSpore sees no gradient of "
-        "that: take bridge.value_and_grad, or have the function give MindSpore's tensor, as a Cell of a module whose "
-        "`forward` computes it does"
-    )
+    leaves = [*_leaves(result)]
+    if isinstance(result, torch.Tensor) or any(map(_needs_torch, leaves)):
+        return (
+            "mindspore.grad and value_and_grad: the function gives PyTorch's tensor, and MindSpore sees no gradient "
+            "of that: take bridge.value_and_grad, or have the function give MindSpore's tensor, as a Cell of a module "
+            "whose `forward` computes it does"
+        )
+    if any(isinstance(leaf, ms.Tensor) for leaf in leaves):
+        return ""
+    for holder in (type(leaf) for leaf in leaves if _holds_tensor(leaf)):
+        return (
+            f"mindspore.grad and value_and_grad: the function gives an object of {holder.__module__}."
+            f"{holder.__qualname__}, and MindSpore looks for tensors in tuples, lists and dictionaries only: have the "
+            "function give what is to be differentiated, as the object's loss, by itself"
+        )
+    return ""
 
 
-def _has_torch_tensor(value: Any) -> bool:
-    """Whether a tuple, list or dictionary has a tensor of PyTorch's in it that requires a gradient."""
+def _leaves(value: Any) -> Iterator[Any]:
+    """What is in tuples, lists and dictionaries: MindSpore looks there."""
     if isinstance(value, (tuple, list)):
-        return any(map(_has_torch_tensor, value))
-    if isinstance(value, dict):
-        return any(map(_has_torch_tensor, value.values()))
-    return isinstance(value, torch.Tensor) and value.requires_grad
+        yield from itertools.chain.from_iterable(map(_leaves, value))
+    elif isinstance(value, dict):
+        yield from itertools.chain.from_iterable(map(_leaves, value.values()))
+    else:
+        yield value
+
+
+def _needs_torch(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.requires_grad
+
+
+def _holds_tensor(leaf: Any) -> bool:
+    """Whether an object has a tensor that may have a gradient in its attributes."""
+    if isinstance(leaf, (type, ms.nn.Cell, torch.nn.Module)):
+        return False
+    fields = dataclasses.fields(leaf) if dataclasses.is_dataclass(leaf) else ()
+    held = {field.name: getattr(leaf, field.name, None) for field in fields} | getattr(leaf, "__dict__", {})
+    return any(isinstance(one, ms.Tensor) or _needs_torch(one) for one in _leaves(held))
