@@ -508,7 +508,8 @@ def _reads_named_variables(code: CodeType, own: Mapping[str, Any]) -> bool:
 
 def _is_whole_name(after: Sequence[dis.Instruction]) -> bool:
     """Whether these follow on a whole name of a variable: nothing is added to it."""
-    rest = after[1:] if after and after[0].opname == "LOAD_CONST" else after  # what is taken where there is none
+    # Constants: what is taken where there is none, and in Python 3.10 the name by which that is given.
+    rest = [*itertools.dropwhile(lambda one: one.opname == "LOAD_CONST", after)]
     return bool(rest) and rest[0].opname.startswith(("CALL", "BINARY_SUBSCR", "STORE_SUBSCR"))
 
 
