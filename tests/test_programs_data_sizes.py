@@ -1492,6 +1492,71 @@ def test_a_loop_may_fail_without_its_first_step(first: Callable[[torch.Tensor], 
         check(0)
 
 
+def lifted(x: torch.Tensor) -> torch.Tensor:
+    """A loop that tries again until data lets it go on, and gives up after its last round."""
+    if not (x < 0).any():
+        return x
+    for step in range(3):
+        x = x + 10.0**step
+        if not (x < 0).any():
+            return x * 2
+    raise ValueError("there are negative numbers after three rounds")
+
+
+def lifted_once(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return lifted(x) * y
+
+
+def lifted_twice(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Two such loops: each may go on in each of its rounds."""
+    return lifted(x) * lifted(y)
+
+
+@pytest.mark.parametrize("function", [lifted_once, lifted_twice], ids=name_of)
+@pytest.mark.parametrize("differentiate", [ms.value_and_grad, bridge.value_and_grad], ids=["mindspore", "bridge"])
+def test_a_loop_may_give_up_after_its_last_round(function: Any, differentiate: Any) -> None:
+    """Each round leads on both ways but the last one, of which one answer raises the module's own error."""
+    arrays = [data(6, 4) - np.float32(below) for below in (-9, 0, 5, 50)]
+    compare(Scaled(function), arrays, differentiate)
+    module = Scaled(function)
+    net = bridge.cell(module)
+
+    @ms.jit
+    def call(x):  # type: ignore[no-untyped-def]  # compiled by MindSpore
+        return net(x)
+
+    for below in (0, 500, 50):
+        x = data(6, 4) - np.float32(below)
+        if below == 500:
+            with pytest.raises(class_at_sync(ValueError), match="there are negative numbers after three rounds"):
+                call(ms.Tensor(x))
+                ms.runtime.synchronize()
+        else:
+            np.testing.assert_array_equal(call(ms.Tensor(x)).asnumpy(), module(on_device(x)).detach().cpu().numpy())
+
+
+class ChosenColumns(nn.Module):
+    """The rows of classes that lie column by column, which backward takes from forward after a question for data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x).t()
+        chosen = nn.functional.one_hot((y > 0).long(), 2)
+        if y.sum() > 5:
+            y = y * 2
+        return (y[..., None] * chosen).sum(0)
+
+
+@pytest.mark.parametrize("differentiate", [ms.value_and_grad, bridge.value_and_grad], ids=["mindspore", "bridge"])
+def test_one_hot_lays_its_result_out_row_by_row(differentiate: Any) -> None:
+    """Whatever the layout of the classes is."""
+    torch.manual_seed(0)
+    compare(ChosenColumns(), [data(6, 4), data(6, 4) + np.float32(9)], differentiate)
+
+
 class Tails(nn.Module):
     """As the splines of nflows: what is outside of an interval stays. Each time the opposite of a mask is another mask,
     of which the gradient asks for as many elements."""

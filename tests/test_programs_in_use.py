@@ -482,7 +482,7 @@ def test_methods_of_objects_that_come_and_go() -> None:
         ids.add(id(owner))
         check(owner)
         del owner
-    others = []  # these fill the places that are free
+    others: list[Owner] = []  # these fill the places that are free
     while len(others) < 10_000 and not (others and id(others[-1]) in ids):
         others.append(Owner.__new__(Owner))
     again = others.pop()

@@ -328,6 +328,11 @@ class DataSizes:
         return found, self._told(number, self.places[number])
 
     @property
+    def has_known(self) -> bool:
+        """Whether the run is told sizes."""
+        return bool(self._sizes.known)
+
+    @property
     def has_all_answers(self) -> bool:
         """Whether the run has asked for as many as a graph takes."""
         return self._answers == MOST_ANSWERS

@@ -79,6 +79,8 @@ class Answer:
         lines: that line and those that have called it.
         failure: what the other value leads to, where a run has shown it.
         error_class: that of the error.
+        given: the value that this run was given, where data says which and nothing has counted it.
+        is_uncounted: whether data says which, nothing has counted it, and it is tried what its values lead to.
     """
 
     value: bool | None
@@ -91,6 +93,8 @@ class Answer:
     lines: frozenset[Line] = frozenset()
     failure: Failure | None = None
     error_class: type[Exception] = RuntimeError
+    given: bool | None = None
+    is_uncounted: bool = False
 
     @property
     def is_of_data(self) -> bool:
@@ -170,6 +174,20 @@ class Guards:
         last = self._answers[self._asked - 1] = replace(self._answers[self._asked - 1], error=error)
         return replace(last, value=value)
 
+    def note_given(self, value: bool) -> None:
+        """Data answers the last question, and this run was given this value, which nothing has counted."""
+        self._answers[self._asked - 1] = replace(self._answers[self._asked - 1], given=value)
+
+    def try_both(self) -> bool:
+        """Data answers the last question, and nothing has counted that, as where one value leads to an error.
+
+        Returns: what is taken for the answer in this run.
+        """
+        self._answers[self._asked - 1] = replace(
+            self._answers[self._asked - 1], value=True, error="", is_uncounted=True
+        )
+        return True
+
     def _first(self, frame: FrameType, callers: int, of_finite: bool | None) -> Answer:
         """What is taken for an answer to a new question."""
         is_causal, advice = _CAUSAL
@@ -177,7 +195,7 @@ class Guards:
             return Answer(False, advice)
         line = frame.f_code.co_filename, frame.f_lineno
         if line in (self._both_ways or ()):
-            return Answer(None, _BOTH_WAYS, line=line)
+            return Answer(None, _BOTH_WAYS, line=line, callers=callers, lines=_lines(frame))
         if line in self._mend and of_finite is not None:
             return Answer(of_finite, _NOT_FINITE, line=line, of_finite=of_finite)
         without_error = answer_without_error(frame)
@@ -241,10 +259,16 @@ class Guards:
             return None
         del self._answers[self._asked :]
         failure = Failure.of(error, self._without_numbers)
+        is_of_data = False
         while self._answers and self._answers[-1].error:  # both of its values lead to an error
             answer = self._answers.pop()
             if answer.failure is not None:
                 failure = failure.or_other(answer.failure, answer.lines)
+            # In this place it leads to an error, as at the end of a loop.
+            if answer.given is not None and is_raised(error):
+                self._answers.append(replace(answer, value=answer.given, error="", given=None))
+                is_of_data = True
+                break
         if not self._answers or self._answers[-1].value is None:
             if not self._took_alike:
                 return failure.error
@@ -264,7 +288,7 @@ class Guards:
         self._answers += [found, *last.after]
         self._gave_numbers = self._gave_integers = False
         self._integer = 0
-        if last.value is False:  # True is known to lead to the end
+        if last.value is False and not is_of_data:  # True is known to lead to the end
             self.succeeded()
         return None
 
@@ -294,7 +318,7 @@ class Guards:
             del self._answers[tried:]
             if last.value is False and last.of_finite is not None:
                 self._mended(last, after)
-            elif last.value is False and self._both_ways is not None:
+            elif last.value is False and self._both_ways is not None and not last.is_uncounted:
                 self._both_ways.add(last.line)
                 self._answers = list(itertools.takewhile(lambda one: one.line != last.line, self._answers))
             else:

@@ -369,6 +369,10 @@ class Tape(TorchDispatchMode):
         _refuse_layouts(func, results)
         if (of_one_hot := self._one_hot.arguments(func, arguments, self.calls)) is not None:
             func, arguments = ONE_HOT, of_one_hot
+            (compared,) = results_of(func, results)
+            assert compared is not None
+            with self.fake_mode:  # the kernel gives rows, where a comparison keeps the layout of the classes
+                results = torch.empty(compared.shape, dtype=compared.dtype, device=compared.device)
         if func in _FRESH:
             self.fresh.update(register.number for register in registers(arguments))
         if func is ctc_loss.BACKWARD:
@@ -582,6 +586,8 @@ class Tape(TorchDispatchMode):
                 answer = self.guards.settle(held, TAKEN)
             if answer.value is not None:
                 return self._checked(answer, asked)
+            if answer.is_uncounted:
+                raise UnknownSize(_UNKNOWN_VALUE)
             question = answer.line
             if answer.is_of_data and (found := self._data_answer(asked)) is not None:
                 return found
@@ -647,10 +653,14 @@ class Tape(TorchDispatchMode):
         try:
             answer = self.data_sizes.answer(register, len(self.calls), self.line())
         except UnknownSize:
+            if self.data_sizes.has_known and not self.guards.of_changed:
+                return self.guards.try_both()
             raise UnknownSize(_UNKNOWN_VALUE) from None
         if answer is None:
             return None
         found, told = answer
+        if not told and not self.guards.of_changed:
+            self.guards.note_given(found)
         self.answered.note(register, found)
         self._check(told)
         return found
