@@ -56,6 +56,7 @@ std::unique_ptr<RecordedCall> record(const Recorder &recorder, const TensorMemor
   const AsInPyTorch as_in_pytorch;
   const OutsideInferenceMode outside_inference_mode;
   auto call = std::make_unique<RecordedCall>(RecordedCall{recorder.label, {}, {}});
+  call->inputs.reserve(input_count);
   for (size_t i = 0; i < input_count; ++i) {
     at::Tensor tensor = tensor_on(inputs[i]);
     if (differentiated[i] && is_differentiable(tensor) && !recorder.overload.is_state(i)) {

@@ -79,20 +79,29 @@ class Kernel {
     const bool records = mindspore::pynative::GradState::Get().RequiresGrad();
     const Flags differentiated = records && recorder_ ? TorchRecorder::differentiated(inputs) : nullptr;
     std::vector<ms::Tensor> outputs;
-    std::shared_ptr<TorchCall> call;
     if (differentiated != nullptr) {
-      const auto given = contiguous(inputs);
       const py::gil_scoped_release released;
-      call = (*recorder_)(given, differentiated, *specs, &outputs);
-    } else {
-      for (const Spec &spec : *specs) outputs.emplace_back(spec.dtype, spec.shape);
-      std::make_shared<Runner>(bprop_->name, shim_)->Run(contiguous(inputs), outputs);
+      auto call = (*recorder_)(contiguous(inputs), differentiated, *specs, &outputs);
+      if (call != nullptr) record(inputs, specs, outputs, std::move(call));
+      return outputs;
     }
-    if (records && (call != nullptr || !recorder_)) {
-      const py::gil_scoped_release released;  // the queue may be full, and its thread wait for the GIL
-      std::make_shared<Recorded>(bprop_, specs, std::move(call))->record(held(inputs), held(outputs));
+    for (const Spec &spec : *specs) outputs.emplace_back(spec.dtype, spec.shape);
+    const auto given = [&] {
+      const py::gil_scoped_release released;
+      return contiguous(inputs);
+    }();
+    std::make_shared<Runner>(bprop_->name, shim_)->Run(given, outputs);
+    if (records && !recorder_) {
+      const py::gil_scoped_release released;
+      record(inputs, specs, outputs, nullptr);
     }
     return outputs;
+  }
+
+  // Without the GIL: the queue may be full, and its thread wait for it.
+  void record(const std::vector<ms::Tensor> &inputs, const Specs &specs, const std::vector<ms::Tensor> &outputs,
+              std::shared_ptr<TorchCall> call) const {
+    std::make_shared<Recorded>(bprop_, specs, std::move(call))->record(held(inputs), held(outputs));
   }
 
   // MindSpore's own operators are taken up by one thread, and run by another. They come before this one.
@@ -102,8 +111,8 @@ class Kernel {
     for (const ms::Tensor &input : inputs) input.ConvertStubNodeToTensor();
   }
 
+  // Without the GIL.
   static std::vector<ms::Tensor> contiguous(std::vector<ms::Tensor> inputs) {
-    const py::gil_scoped_release released;
     const mindspore::kernel::pyboost::RequireGradGuard unrecorded(false);
     for (ms::Tensor &input : inputs) {
       if (!input.is_contiguous()) input = input.contiguous();
@@ -113,6 +122,7 @@ class Kernel {
 
   static mindspore::pynative::autograd::TensorPtrList held(const std::vector<ms::Tensor> &tensors) {
     mindspore::pynative::autograd::TensorPtrList list;
+    list.reserve(tensors.size());
     for (const ms::Tensor &tensor : tensors) list.push_back(tensor.tensor());
     return list;
   }

@@ -63,7 +63,9 @@ struct CppFunctionNode<ms_ext::pynative::Call> final : public BackwardNode {
     for (const tensor::TensorPtr &input : inputs) {
       if (auto found = ms_ext::pynative::AllReceived::get().of(input)) received_.push_back(std::move(found));
     }
-    TensorPtrList saved = inputs;
+    TensorPtrList saved;
+    saved.reserve(inputs.size() + outputs.size());
+    saved.assign(inputs.begin(), inputs.end());
     if (bprop_->uses_results) saved.insert(saved.end(), outputs.begin(), outputs.end());
     context_.SaveForBackward(saved);
     CppFunctionDoGrad(&context_, inputs, &outputs);

@@ -26,10 +26,11 @@ class TorchCall {
  public:
   TorchCall(RecordedCall *call, const std::vector<ms::Tensor> &inputs, const std::vector<ms::Tensor> &outputs)
       : call_(call) {
+    versions_.reserve(inputs.size() + outputs.size());
     for (const auto *tensors : {&inputs, &outputs}) {
       for (const ms::Tensor &tensor : *tensors) {
-        versions_.push_back(tensor.tensor()->version());
-        known_.push_back(versions_.back().current_version());
+        const mindspore::tensor::Version &version = tensor.tensor()->version();
+        versions_.push_back({version, version.current_version()});
       }
     }
   }
@@ -48,15 +49,18 @@ class TorchCall {
     MS_EXT_TORCH(ms_ext_written);
     MS_EXT_TORCH(ms_ext_differentiate_call);
     for (size_t i = 0; i < versions_.size(); ++i) {
-      if (versions_[i].current_version() != known_[i]) ms_ext_written(call_, i);  // PyTorch knows whether it matters
+      const auto &[version, known] = versions_[i];
+      if (version.current_version() != known) ms_ext_written(call_, i);  // PyTorch knows whether it matters
     }
     std::vector<TensorMemory> given, found(inputs);
+    given.reserve(gradients.size());
     for (const mindspore::ValuePtr &gradient : gradients) {
       const bool unused = gradient->isa<mindspore::None>();
       given.push_back(unused ? TensorMemory() : Owner::memory_of(gradient->cast<TensorPtr>(), kHost));
     }
     ms_ext_differentiate_call(call_, given.data(), wanted.get(), found.data());
     mindspore::ValuePtrList values;
+    values.reserve(inputs);
     for (const TensorMemory &memory : found) {
       values.push_back(memory.dtype == nullptr ? mindspore::kNone : mindspore::ValuePtr(tensor_on(memory, 0)));
     }
@@ -67,8 +71,8 @@ class TorchCall {
   static constexpr int kHost = -1;
 
   RecordedCall *call_;
-  std::vector<mindspore::tensor::Version> versions_;  // of the inputs and the results
-  std::vector<uint32_t> known_;
+  // Of the inputs and the results, each with what it was at the call.
+  std::vector<std::pair<mindspore::tensor::Version, uint32_t>> versions_;
 };
 
 // Makes the calls of a kernel so that PyTorch records them.
@@ -101,6 +105,8 @@ class TorchRecorder {
                                         const std::vector<Spec> &specs, std::vector<ms::Tensor> *outputs) const {
     MS_EXT_TORCH(ms_ext_record_call);
     std::vector<TensorMemory> given, results(specs.size());
+    given.reserve(inputs.size());
+    outputs->reserve(specs.size());
     for (const ms::Tensor &input : inputs) given.push_back(Owner::memory_of(input.tensor(), -1));
     RecordedCall *call =
         ms_ext_record_call(recorder_, given.data(), differentiated.get(), given.size(), results.data(), results.size());
