@@ -98,7 +98,7 @@ class Kernel {
     return outputs;
   }
 
-  // Without the GIL: the queue may be full, and its thread wait for it.
+  // Without the GIL, for which the thread of MindSpore's queue may wait while the queue is full.
   void record(const std::vector<ms::Tensor> &inputs, const Specs &specs, const std::vector<ms::Tensor> &outputs,
               std::shared_ptr<TorchCall> call) const {
     std::make_shared<Recorded>(bprop_, specs, std::move(call))->record(held(inputs), held(outputs));
@@ -111,7 +111,7 @@ class Kernel {
     for (const ms::Tensor &input : inputs) input.ConvertStubNodeToTensor();
   }
 
-  // Without the GIL.
+  // Without the GIL, which MindSpore's threads may need for what they copy here.
   static std::vector<ms::Tensor> contiguous(std::vector<ms::Tensor> inputs) {
     const mindspore::kernel::pyboost::RequireGradGuard unrecorded(false);
     for (ms::Tensor &input : inputs) {
